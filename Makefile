@@ -1,0 +1,59 @@
+# Everything here needs only make, git and Python 3.11 or newer; the rest is installed into .venv.
+
+PYTHON ?= python3
+ARGS   ?=
+NAME   ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# pyright's wrapper would ask the network whether it is the newest; it is pinned.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## this list
+	@echo 'make TARGET'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/local.stamp ## a team of agents on a real model, here (ARGS='--engine URL --out DIR ...')
+	@$(BIN)/accord demo $(ARGS)
+
+test: check ## all checks and tests (ARGS='-k word' goes to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/dev.stamp ## lint, format, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp ## the quick measurements; NAME=x for one of bench/x.py, NAME=all for every one
+	@$(BIN)/python -m bench.run $(NAME)
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An install is done when its stamp is newer than pyproject.toml; a broken one leaves none.
+$(VENV)/local.stamp: pyproject.toml | $(BIN)/python
+	@echo 'Installing Accord and llama.cpp into $(VENV) ...'
+	@$(PIP) -e '.[local]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	@echo 'Installing Accord and its development tools into $(VENV) ...'
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/local.stamp
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Accord needs Python 3.11 or newer, and there is no '$(PYTHON)' here." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Accord needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." >&2; \
+	  echo "Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed, see above. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }

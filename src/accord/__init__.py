@@ -1,0 +1,53 @@
+"""Accord: a multi-agent runtime that treats collaboration overhead as the thing to engineer away.
+
+A run is one append-only log of events, each naming what caused it; everything else is read
+off that log. Layers, each importing only those below it::
+
+    cli         the command line
+    demo        the report that `accord demo` writes
+    testing     a scripted engine, a stub server, conformance suites
+    runtime     the only wiring; streaming
+    agent       what an agent is, and the prompt that it sees
+    sync        gather
+    flow        scopes, calls, replay: the one door out
+    schedule    who may ask the engine now
+    observe     ledger, critical path, tax: reads the log
+    log         events, codec, blobs, cursor, fold, stores
+    tokens      counting
+    engine      the one-method door to inference
+    clock       wall and virtual time
+    errors      one tree
+"""
+
+from accord._version import __version__
+from accord.agent.agent import Agent
+from accord.agent.request import Retry
+from accord.agent.tool import tool
+from accord.engine.base import Prices
+from accord.errors import AccordError
+from accord.flow.sleep import sleep
+from accord.flow.step import idempotency_key, step
+from accord.runtime import Result, Runtime, aresume, arun, resume, run, stream
+from accord.sync.gather import gather
+from accord.tokens.split import split_text
+
+__all__ = [
+    "AccordError",
+    "Agent",
+    "Prices",
+    "Result",
+    "Retry",
+    "Runtime",
+    "__version__",
+    "aresume",
+    "arun",
+    "gather",
+    "idempotency_key",
+    "resume",
+    "run",
+    "sleep",
+    "split_text",
+    "step",
+    "stream",
+    "tool",
+]

@@ -1,0 +1,1 @@
+"""Agents: definitions, their prompts, their typed replies and tools."""

@@ -1,0 +1,164 @@
+"""One logical model request: the only owner of retries.
+
+A transient failure (429, 5xx, no connection, a stream cut short) is tried again after an
+exponential, jittered pause, or after what the engine asked for; the pause holds for all agents
+in front of that engine. A refusal (400, 401, 404) is final at once. Every billed attempt is
+recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import cast
+
+from accord.engine.base import Engine, Reply, Request, TextDelta, Usage
+from accord.errors import EngineProtocolError, TransientEngineError, UsageError
+from accord.flow.call import Measured, call
+from accord.flow.execution import Sent, Token
+from accord.flow.failure import record_error
+from accord.flow.scope import Scope
+from accord.log.events import AttemptFailed, Spent
+from accord.schedule.gate import Gate
+from accord.tokens.count import estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How often and how patiently to try again. Pauses are in seconds.
+
+    Before attempt n + 1 the pause is ``base_s`` * 2**(n - 1), at most ``cap_s``, of which up to
+    half is random. An engine's own ``retry-after`` wins, and gives up if above ``patience_s``.
+    """
+
+    attempts: int = 5
+    base_s: float = 0.5
+    cap_s: float = 30.0
+    patience_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.base_s < 0 or self.cap_s < 0 or self.patience_s < 0:
+            msg = f"Retry needs at least one attempt and no negative time, not {self}"
+            raise UsageError(msg)
+
+    def pause_s(self, error: TransientEngineError, attempt: int, random: Random) -> float | None:
+        """How long to wait after ``attempt`` (1 is the first) failed; None to give up."""
+        if attempt >= self.attempts:
+            return None
+        asked: float | None = getattr(error, "retry_after_s", None)
+        if asked is not None:
+            return asked if asked <= self.patience_s else None
+        pause_s = min(self.cap_s, self.base_s * 2 ** (attempt - 1))
+        return pause_s * (0.5 + random.random() / 2)
+
+
+async def ask(
+    request: Request, *, engine: Engine | None, retry: Retry, coordination: bool
+) -> Reply:
+    """Make the request through the run's gate, recorded as one call."""
+
+    async def body(scope: Scope) -> Measured:
+        return await _Asking(request, scope, scope.execution.gate_of(engine), retry).run()
+
+    name = request.agent
+    reply = await call("request", name, [request], body, keep_input=True, coordination=coordination)
+    return cast("Reply", reply)
+
+
+class _Asking:
+    """The attempts of one request."""
+
+    def __init__(self, request: Request, scope: Scope, gate: Gate, retry: Retry) -> None:
+        self._request = request
+        self._scope = scope
+        self._gate = gate
+        self._retry = retry
+        self._log = scope.execution.log
+        self._random = Random(f"{scope.execution.seed}/{scope.path}")
+        self._text: list[str] = []
+        self._sent_at = 0
+        self._first_at: int | None = None
+        self._call = scope.frontier[0]
+        scope.partial = self._partial
+
+    async def run(self) -> Measured:
+        asked_at = self._log.now()
+        for attempt in range(1, self._retry.attempts + 1):
+            try:
+                reply = await self._attempt()
+            except TransientEngineError as error:
+                pause_s = self._retry.pause_s(error, attempt, self._random)
+                if pause_s is None:
+                    self._attempt_failed(attempt, error, 0.0)
+                    raise
+                self._attempt_failed(attempt, error, pause_s)
+                self._gate.cool_down(pause_s)
+            else:
+                return self._measured(reply, asked_at)
+        raise AssertionError
+
+    async def _attempt(self) -> Reply:
+        self._text, self._first_at = [], None
+        scope, agent = self._scope, self._request.agent
+        listener = scope.execution.listener
+        async with self._gate.place():
+            self._sent_at = self._log.now()
+            if listener is not None:
+                await listener(Sent(scope.path, agent))
+            replies = self._gate.engine.generate(self._request)
+            try:
+                async for piece in replies:
+                    if isinstance(piece, Reply):
+                        return piece
+                    self._take(piece)
+                    if listener is not None:
+                        await listener(Token(scope.path, agent, piece.text))
+            finally:
+                close = getattr(replies, "aclose", None)
+                if close is not None:
+                    await close()
+        msg = f"engine {self._gate.engine.name} ended without a reply"
+        raise EngineProtocolError(msg)
+
+    def _take(self, piece: TextDelta) -> None:
+        if self._first_at is None:
+            self._first_at = self._log.now()
+        self._text.append(piece.text)
+
+    def _measured(self, reply: Reply, asked_at: int) -> Measured:
+        ended_at = self._log.now()
+        usage = reply.usage or self._estimate(reply.text)
+        spent = Spent(
+            queued_ns=self._sent_at - asked_at,
+            first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
+            total_ns=ended_at - self._sent_at,
+        )
+        return Measured(reply, usage, reply.timings, spent, self._cost(usage))
+
+    def _attempt_failed(self, attempt: int, error: TransientEngineError, pause_s: float) -> None:
+        usage, cost = self._partial()
+        failed = AttemptFailed(
+            call=self._call,
+            attempt=attempt,
+            error=record_error(error, self._log.values),
+            retry_in_s=pause_s,
+            usage=usage,
+            cost=cost,
+        )
+        self._text = []
+        self._scope.saw_end(self._log.append(self._scope.path, self._scope.causes(), failed))
+
+    def _partial(self) -> tuple[Usage | None, float | None]:
+        """What the running attempt has cost: an engine bills what it had begun to send."""
+        if not self._text:
+            return None, None
+        usage = self._estimate("".join(self._text))
+        return usage, self._cost(usage)
+
+    def _estimate(self, completion: str) -> Usage:
+        prompt = sum(estimate(message.content) for message in self._request.messages)
+        return Usage(prompt=prompt, completion=estimate(completion), estimated=True)
+
+    def _cost(self, usage: Usage) -> float | None:
+        prices = self._gate.capabilities.prices
+        return None if prices is None else prices.cost(usage)

@@ -1,0 +1,187 @@
+"""``accord demo``: one agent, then a team, on the same task; the report, and what it cost.
+
+Both runs are in the log like any other. If the engine counts tokens itself (the local one does),
+its counts are put beside those of the ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accord.cli.document import document
+from accord.cli.execute import Ending, drive
+from accord.cli.failures import FAILED, SUCCESS, describe, tell
+from accord.cli.interrupt import EXIT_CODE, Interrupted, tell_interrupted
+from accord.cli.live import watching
+from accord.cli.streams import Answer, next_command, say, show
+from accord.engine.base import Engine, Usage
+from accord.engine.select import select
+from accord.errors import UsageError
+from accord.observe.render import count, tax_view, times
+from accord.runtime import Result, Runtime
+
+
+@dataclass
+class Results:
+    """What the demo found. ``counted`` is the engine's own view of both runs, or None."""
+
+    solo: Result[str] | None = None
+    team: Result[str] | None = None
+    counted: dict[str, int] | None = None
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """Our view of both runs, in the words of the engine's counters."""
+        usages: list[Usage] = [each.usage for each in (self.solo, self.team) if each is not None]
+        return {
+            "prompt": sum(usage.prompt for usage in usages),
+            "cached": sum(usage.cached for usage in usages),
+            "completion": sum(usage.completion for usage in usages),
+        }
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both views are equal; None if the engine has none."""
+        if self.counted is None:
+            return None
+        return all(self.counted.get(name) == number for name, number in self.ledger.items())
+
+
+def demo_command(options: argparse.Namespace) -> int:
+    """``accord demo``."""
+    answer = Answer()
+    ending, results = Ending(), Results()
+    code = _work(options, ending, results)
+    if results.team is not None:
+        code = _report(options, answer, results)
+    if options.json is not None:
+        _write_json(options.json, answer, _told(ending, results))
+    return code
+
+
+def _work(options: argparse.Namespace, ending: Ending, results: Results) -> int:
+    try:
+        folder = _folder(options.out)
+        _check_place(options.json)
+        engine = select(options.engine, model=options.model)
+        say(f"engine: {engine.name}; report and tax table go to {folder}")
+        drive(_both(engine, options.log, ending, results))
+    except (KeyboardInterrupt, Interrupted) as error:
+        ending.error = error
+        tell_interrupted(ending.run, options.log)
+        return EXIT_CODE
+    except Exception as error:  # noqa: BLE001  # all are told
+        ending.error = error
+        return tell(error, debug=options.debug, run=ending.run, log=options.log)
+    return SUCCESS
+
+
+async def _both(engine: Engine, log: str | None, ending: Ending, results: Results) -> None:
+    from accord.demo import BRIEF, solo, team
+
+    async with Runtime(engine=engine, log=log) as runtime:
+        await engine.start()  # the model is fetched here, with pip's progress on stderr
+        before = await _counters(engine)
+        with watching(quiet=False, title="one agent") as view:
+            results.solo = await runtime.arun(
+                solo, BRIEF, listener=view.listener, opened=ending.following(view.opened)
+            )
+        alone = results.solo.usage
+        with watching(quiet=False, title="team of four roles") as view:
+            results.team = await runtime.arun(
+                team,
+                BRIEF,
+                baseline_tokens=alone.prompt + alone.completion,
+                listener=view.listener,
+                opened=ending.following(view.opened),
+            )
+        after = await _counters(engine)
+        if before is not None and after is not None:
+            results.counted = {name: after[name] - before.get(name, 0) for name in after}
+
+
+async def _counters(engine: Any) -> dict[str, int] | None:
+    counters = getattr(engine, "counters", None)
+    return None if counters is None else await counters()
+
+
+def _folder(out: str) -> Path:
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the folder {out} cannot be made ({error.strerror}); name another with --out"
+        raise UsageError(msg) from error
+    return folder
+
+
+def _check_place(file: str | None) -> None:
+    """A place that cannot be written must not cost the runs first."""
+    if file is not None and not Path(file).absolute().parent.is_dir():
+        msg = f"there is no folder for {file}; make it, or name another file with --json"
+        raise UsageError(msg)
+
+
+def _report(options: argparse.Namespace, answer: Answer, results: Results) -> int:
+    """Write the files and print the table; 1 if something does not add up."""
+    assert results.team is not None
+    team, folder = results.team, Path(options.out)
+    tax = team.tax
+    (folder / "report.md").write_text(team.output, encoding="utf-8", errors="backslashreplace")
+    (folder / "tax.json").write_bytes(document(tax.to_dict()))
+    if options.json == "-":
+        show(tax_view(tax), stderr=True)
+        say("", *_closing(options, results))
+    else:
+        answer.show(tax_view(tax), "", *_closing(options, results))
+    return SUCCESS if tax.closes and results.agrees is not False else FAILED
+
+
+def _closing(options: argparse.Namespace, results: Results) -> list[str]:
+    assert results.team is not None
+    run, folder = results.team.run_id, Path(options.out)
+    lines = _counts(results)
+    ratio = results.team.tax.tokens.amplification
+    lines.append(f"A team of four roles used {times(ratio)} the tokens of one agent.")
+    lines += ["", f"The report:    {folder / 'report.md'}", f"The tax table: {folder / 'tax.json'}"]
+    commands = [next_command(verb, run, options.log) for verb in ("show", "tax")]
+    return [*lines, "", f"Next: {commands[0]}", f"      {commands[1]}"]
+
+
+def _counts(results: Results) -> list[str]:
+    if results.counted is None:
+        return []
+    ours, theirs = results.ledger, results.counted
+    if results.agrees:
+        counted = f"{count(ours['prompt'])} prompt ({count(ours['cached'])} cached)"
+        counted += f" + {count(ours['completion'])} completion tokens"
+        return [f"The engine's own counters say the same of both runs: {counted}."]
+    named = [f"{name} {count(theirs.get(name, 0))}, ours {count(n)}" for name, n in ours.items()]
+    return [f"The engine's own counters differ over both runs: {'; '.join(named)}."]
+
+
+def _told(ending: Ending, results: Results) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "run": ending.run,
+        "status": ending.status,
+        "baseline_run": results.solo.run_id if results.solo else None,
+        "output": results.team.output if results.team else None,
+        "usage": results.team.usage if results.team else None,
+        "tax": results.team.tax.to_dict() if results.team else None,
+        "engine_counters": results.counted,
+        "ledger": results.ledger,
+        "counters_agree": results.agrees,
+    }
+    if ending.error is not None:
+        told["error"] = describe(ending.error)
+    return told
+
+
+def _write_json(file: str, answer: Answer, told: dict[str, Any]) -> None:
+    if file == "-":
+        answer.write(document(told))
+    else:
+        Path(file).write_bytes(document(told))

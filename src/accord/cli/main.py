@@ -1,0 +1,223 @@
+"""``accord``: what it understands, and how each ending becomes an exit code.
+
+Arguments are checked here, before anything of the user's is loaded. Commands are imported when
+they are used, so that ``accord --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from accord._version import __version__
+from accord.cli.inputs import AddInput
+from accord.cli.interrupt import EXIT_CODE, Interrupted, treat_sigterm_as_ctrl_c
+from accord.cli.streams import open_standard_streams, say, silence_stdout
+
+USAGE = 2
+
+COMMANDS = {
+    "demo": "accord.cli.demo:demo_command",
+    "run": "accord.cli.execute:run_command",
+    "resume": "accord.cli.execute:resume_command",
+    "runs": "accord.cli.listing:runs_command",
+    "show": "accord.cli.show:show_command",
+    "tax": "accord.cli.show:tax_command",
+    "doctor": "accord.cli.doctor:doctor_command",
+    "prune": "accord.cli.listing:prune_command",
+    "delete": "accord.cli.listing:delete_command",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; gives the exit code."""
+    open_standard_streams()
+    treat_sigterm_as_ctrl_c()
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    try:
+        code = _perform(options)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, Interrupted):
+        say("interrupted")
+        return EXIT_CODE
+    except BrokenPipeError:
+        silence_stdout()  # whoever read our output has gone, as `accord runs | head` does
+        return 1
+    except Exception as error:  # noqa: BLE001  # the last line of defence: no bare traceback
+        from accord.cli.failures import tell
+
+        return tell(error, debug=options.debug)
+    else:
+        return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="accord",
+        description="Runs teams of agents, durably, and says where their tokens and seconds went.",
+        epilog="Exit codes: 0 success, 1 the run failed, 2 bad usage, 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"accord {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks (or ACCORD_DEBUG=1)")
+    # --debug may also stand behind the command; absent there, it must not undo the one in front.
+    debug = argparse.ArgumentParser(add_help=False)
+    debug.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[debug])
+
+    _add_demo(add("demo", "a team of agents writes a report; the tax table of the run"))
+    _add_run(add("run", "run a flow of yours"))
+    _add_resume(add("resume", "go on with a run that stopped"))
+    _add_runs(add("runs", "list the runs in the log, newest first"))
+    _add_one(add("show", "the calls of a run as a tree, with the critical path"), json=True)
+    _add_one(add("tax", "where every token and every second of a run went"), json=True)
+    _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
+    _add_prune(add("prune", "remove old runs from the log"))
+    _add_one(add("delete", "remove one run from the log"), json=False)
+    return parser
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    _add_engine(parser)
+    parser.add_argument("--out", metavar="DIR", default="accord-demo", help="for report and tax")
+    parser.add_argument("--json", metavar="FILE", help="write all results there; - is stdout")
+    _add_log(parser)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("flow", metavar="FILE.py[:flow]", help="an async function")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        dest="inputs",
+        action=AddInput,
+        help="the file's text is the flow's next argument; - is stdin",
+    )
+    parser.add_argument(
+        "--text",
+        metavar="STRING",
+        dest="inputs",
+        action=AddInput,
+        help="the string is the flow's next argument",
+    )
+    parser.add_argument("--run", metavar="RUN", type=_name, help="the run's name")
+    _add_engine(parser)
+    parser.add_argument(
+        "--durability", choices=("sync", "async", "exit"), default="async", help="default: async"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="FLOW",
+        help="run this first (a flow of the same file, or FILE.py:name), for the amplification",
+    )
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_name)
+    _add_engine(parser, default="the one recorded")
+    parser.add_argument(
+        "--repeat-unknown",
+        action="store_true",
+        help="make effects again of which the log doesn't say if they happened",
+    )
+    parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="default: 50")
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_one(parser: argparse.ArgumentParser, *, json: bool) -> None:
+    parser.add_argument("run", metavar="RUN", type=_name)
+    _add_log(parser)
+    if json:
+        _add_json(parser)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    _add_engine(parser)
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep", metavar="N", type=_not_negative, help="keep the newest N runs")
+    parser.add_argument("--older-than", metavar="DAYS", type=_days, help="keep what is younger")
+    _add_log(parser)
+
+
+def _add_engine(parser: argparse.ArgumentParser, *, default: str = "") -> None:
+    parser.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        help="local, local:PATH of a .gguf file, or the URL of an OpenAI-compatible server; "
+        f"default: {default or 'OPENAI_BASE_URL if it is set, else local'}",
+    )
+    parser.add_argument("--model", metavar="NAME", help="the model, where the server has several")
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log", metavar="PATH", help="the log file; default: ACCORD_LOG")
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def _name(text: str) -> str:
+    if not text or not text.isprintable():
+        raise argparse.ArgumentTypeError("a run's name is printable text")
+    return text
+
+
+def _positive(text: str) -> int:
+    return _at_least(text, 1)
+
+
+def _not_negative(text: str) -> int:
+    return _at_least(text, 0)
+
+
+def _at_least(text: str, least: int) -> int:
+    if not text.isdecimal() or not least <= int(text[:19]) < 2**62:
+        msg = f"{text!r} is not a whole number of at least {least}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days < 1e6:
+        msg = f"{text!r} is not a number of days"
+        raise argparse.ArgumentTypeError(msg)
+    return days
+
+
+def _perform(options: argparse.Namespace) -> int:
+    module, _, function = COMMANDS[options.command].partition(":")
+    code: int = getattr(import_module(module), function)(options)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

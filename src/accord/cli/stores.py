@@ -1,0 +1,66 @@
+"""Logs to look at. Looking never makes a file: a mistyped path is an error, not a new log."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from accord.clock import WallClock
+from accord.errors import LogCorruptError, UsageError
+from accord.log.codec import decode_envelope
+from accord.log.events import (
+    Envelope,
+    RunFailed,
+    RunFinished,
+    RunInterrupted,
+)
+from accord.log.store.base import RunInfo, Store
+from accord.log.store.open import default_path, open_store
+
+
+def log_path(log: str | None) -> Path:
+    """Where the log is that ``--log`` names."""
+    return default_path() if log is None else Path(log)
+
+
+@contextmanager
+def reading(log: str | None) -> Generator[Store]:
+    """The store that ``--log`` names, which must be there."""
+    path = log_path(log)
+    if not path.exists():
+        msg = f"there is no log at {path}; name one with --log PATH, or make one with accord run"
+        raise UsageError(msg)
+    store = open_store(path, clock=WallClock(), durability="async")
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def status_of(last: Envelope | None, *, held: bool) -> str:
+    """finished, failed, interrupted, running, or stopped: it ended without saying so."""
+    match last.event if last is not None else None:
+        case RunFinished():
+            return "finished"
+        case RunFailed():
+            return "failed"
+        case RunInterrupted():
+            return "interrupted"
+        case _:
+            return "running" if held else "stopped"
+
+
+def status_of_listed(info: RunInfo) -> str:
+    """As :func:`status_of`, or ``unreadable``."""
+    try:
+        last = decode_envelope(info.last) if info.last else None
+    except LogCorruptError:
+        return "unreadable"
+    return status_of(last, held=info.held)
+
+
+def when(epoch_s: float) -> str:
+    """A moment in the user's own time."""
+    return dt.datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")

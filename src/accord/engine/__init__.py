@@ -1,0 +1,1 @@
+"""Engines: one method wide, over HTTP, in this process, or a client of the user's."""

@@ -1,0 +1,44 @@
+"""Which engine a word on the command line means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accord.engine.local import LocalEngine
+from accord.engine.openai import OpenAIEngine
+from accord.errors import UsageError
+
+if TYPE_CHECKING:
+    from accord.engine.base import Engine
+
+
+def select(spec: str | None, *, model: str | None = None) -> Engine:
+    """The engine that ``spec`` names: ``local``, ``local:PATH``, or the URL of a server.
+
+    None means the server that OPENAI_BASE_URL names, or the local engine if it names none. Nothing
+    is started. Raises UsageError for anything else.
+    """
+    if spec is None:
+        return (
+            OpenAIEngine.from_env(model=model)
+            if os.environ.get("OPENAI_BASE_URL")
+            else LocalEngine()
+        )
+    kind, _, rest = spec.partition(":")
+    match kind.lower():
+        case "local" if not rest:
+            return LocalEngine()
+        case "local":
+            return LocalEngine(Path(rest).expanduser())
+        case "http" | "https":
+            key = os.environ.get("OPENAI_API_KEY") or None
+            named = model or os.environ.get("OPENAI_MODEL") or None
+            return OpenAIEngine(spec, model=named, api_key=key)
+        case _:
+            message = (
+                f"no engine is called {spec!r}; use local, local:PATH of a .gguf file, "
+                "or the URL of an OpenAI-compatible server such as http://127.0.0.1:8000/v1"
+            )
+            raise UsageError(message)

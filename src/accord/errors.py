@@ -1,0 +1,208 @@
+"""Every error that Accord raises, in one tree.
+
+Catch a branch to handle together what you would handle together::
+
+    AccordError
+    ├── UsageError                 the caller asked for something that cannot be; nothing ran
+    ├── LogError
+    │   ├── LogWriteError          disk full, read-only, I/O; the run stops, what was durable stays
+    │   ├── LogCorruptError        what was read back is not what was written
+    │   ├── LogVersionError        written by a newer Accord
+    │   ├── RunNotFoundError
+    │   ├── RunLockedError         another process holds the run's lease
+    │   ├── FencedError            this process lost the lease and must not write
+    │   ├── UnserializableError    a value that the log cannot hold, with the path to it
+    │   └── UnknownTypeError       a recorded class that cannot be imported; the payload is kept
+    ├── EngineError
+    │   ├── TransientEngineError   worth another attempt
+    │   │   ├── RateLimitedError
+    │   │   ├── EngineUnavailableError
+    │   │   └── EngineTimeoutError
+    │   ├── RejectedError          the same request would be refused again
+    │   │   ├── AuthenticationError
+    │   │   ├── ModelNotFoundError
+    │   │   └── ContextTooLongError
+    │   └── EngineProtocolError    the answer was not what the protocol says
+    ├── CallError
+    │   ├── OutputError            the reply never matched the declared output type
+    │   ├── ToolError              a tool failed, or the model could not call it
+    │   ├── CallTimeoutError
+    │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
+    │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
+    ├── FlowChangedError           the flow no longer makes the calls that the log recorded
+    └── DeadlockError              every task waits, and nothing can wake one
+
+Cancellation is asyncio's own ``CancelledError``: nothing here can swallow it.
+Each message says what happened, to which run, agent or key, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class AccordError(Exception):
+    """Root of the tree."""
+
+
+class UsageError(AccordError):
+    """The caller asked for something that cannot be; nothing ran."""
+
+
+class LogError(AccordError):
+    """The log could not do what was asked."""
+
+
+class LogWriteError(LogError):
+    """The store refused a write (disk full, read-only, I/O error)."""
+
+
+class LogCorruptError(LogError):
+    """What was read back is not what was written."""
+
+
+class LogVersionError(LogError):
+    """The store was written by a newer Accord."""
+
+
+class RunNotFoundError(LogError):
+    """No run of that name in this store."""
+
+
+class RunLockedError(LogError):
+    """Another live process holds the run's lease."""
+
+
+class FencedError(LogError):
+    """This process lost the run's lease to another and must stop writing."""
+
+
+class UnserializableError(LogError, TypeError):
+    """A value that the log cannot hold; the message gives the path to it."""
+
+
+class UnknownTypeError(LogError):
+    """A recorded class that cannot be imported now.
+
+    ``type_name`` is ``module:QualName``; ``payload`` is the recorded value in plain types.
+    """
+
+    def __init__(self, type_name: str, payload: object, reason: str) -> None:
+        super().__init__(
+            f"the log holds a value of {type_name}, which cannot be imported ({reason}); "
+            "make the class importable again, or read the plain value from .payload"
+        )
+        self.type_name = type_name
+        self.payload = payload
+
+
+class EngineError(AccordError):
+    """An inference engine failed. ``status`` is the HTTP status, if there was one."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TransientEngineError(EngineError):
+    """Worth another attempt: the same request may succeed later."""
+
+
+class RateLimitedError(TransientEngineError):
+    """HTTP 429. ``retry_after_s`` is what the engine asked for, in seconds, or None."""
+
+    def __init__(
+        self, message: str, *, status: int | None = 429, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message, status=status)
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnavailableError(TransientEngineError):
+    """No connection, a 5xx, or a connection lost in the middle of a reply.
+
+    ``retry_after_s`` is what the engine asked for, in seconds, or None.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message, status=status)
+        self.retry_after_s = retry_after_s
+
+
+class EngineTimeoutError(TransientEngineError):
+    """The engine did not answer, or stopped answering, within the given time."""
+
+
+class RejectedError(EngineError):
+    """The engine refused the request (4xx); the same request would be refused again."""
+
+
+class AuthenticationError(RejectedError):
+    """HTTP 401 or 403."""
+
+
+class ModelNotFoundError(RejectedError):
+    """The engine does not serve that model (HTTP 404)."""
+
+
+class ContextTooLongError(RejectedError):
+    """Prompt and reply together exceed the engine's context window."""
+
+
+class EngineProtocolError(EngineError):
+    """The engine's answer was not what the protocol says."""
+
+
+class CallError(AccordError):
+    """A call of the flow failed."""
+
+
+class OutputError(CallError):
+    """The reply never matched the declared output type.
+
+    ``schema`` is the JSON schema that was asked for, ``text`` the last reply.
+    """
+
+    def __init__(self, message: str, *, schema: object, text: str) -> None:
+        super().__init__(message)
+        self.schema = schema
+        self.text = text
+
+
+class ToolError(CallError):
+    """A tool failed in a way that its agent could not mend."""
+
+
+class CallTimeoutError(CallError, TimeoutError):
+    """A call took longer than its ``timeout_s``."""
+
+
+class UnknownOutcomeError(CallError):
+    """An effect started before a crash, and whether it happened is not recorded.
+
+    Accord never repeats such a call by itself. ``idempotency_key`` is the key the call had.
+    """
+
+    def __init__(self, message: str, *, idempotency_key: str = "") -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
+
+
+class RecordedError(CallError):
+    """A failure answered from the log whose class could not be rebuilt."""
+
+
+class FlowChangedError(AccordError):
+    """The flow no longer makes the calls that the log recorded.
+
+    ``recorded`` and ``now`` describe the first differing call on both sides.
+    """
+
+    def __init__(self, message: str, *, recorded: str, now: str) -> None:
+        super().__init__(message)
+        self.recorded = recorded
+        self.now = now
+
+
+class DeadlockError(AccordError):
+    """Every task waits, no timer is set and no thread is at work: nothing can wake one."""

@@ -1,0 +1,144 @@
+"""Flows by name: ``path/to/file.py:name`` or ``module:name``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from accord.errors import UsageError
+from accord.log.codec import printable
+
+Flow = Callable[..., Any]
+CONVENTIONAL = ("flow", "main")
+
+
+def flow_name(flow: Flow) -> str:
+    """A short name for runs of ``flow``."""
+    name = getattr(flow, "__name__", None) or getattr(flow, "name", None)
+    return printable(str(name or type(flow).__name__).strip("<>"))
+
+
+def flow_reference(flow: Flow) -> str:
+    """How to find ``flow`` again from another process, as :func:`load_flow` takes it."""
+    qualname = getattr(flow, "__qualname__", "")
+    if not qualname:
+        return f"?:{flow_name(flow)}"
+    module = sys.modules.get(flow.__module__)
+    file = getattr(module, "__file__", None)
+    return f"{Path(file).resolve()}:{qualname}" if file else f"{flow.__module__}:{qualname}"
+
+
+def load_flow(reference: str) -> Flow:
+    """The flow that ``FILE.py``, ``FILE.py:name`` or ``module:name`` refers to.
+
+    Without a name: the function called ``flow`` or ``main``, else the only async function.
+    Raises :class:`accord.errors.UsageError` that says what was looked for and what is there.
+    """
+    place, _, name = _split(reference)
+    module = _module(place)
+    if name:
+        return check_flow(_attribute(module, name, reference), reference)
+    return check_flow(_only_flow(module, place), reference)
+
+
+def check_flow(flow: Any, reference: str) -> Flow:
+    """``flow``, if it is async."""
+    target = flow if inspect.isroutine(flow) else getattr(flow, "__call__", None)  # noqa: B004
+    if not callable(flow):
+        msg = f"{reference} is a {type(flow).__name__}, not a function"
+        raise UsageError(msg)
+    if not inspect.iscoroutinefunction(target):
+        msg = f"{reference} is not async; write it as `async def {flow_name(flow)}(...)`"
+        raise UsageError(msg)
+    return flow
+
+
+def _split(reference: str) -> tuple[str, str, str]:
+    # A drive letter's colon is followed by a slash, a flow's by a name.
+    head, colon, tail = reference.rpartition(":")
+    if colon and "/" not in tail and "\\" not in tail:
+        return head, colon, tail
+    return reference, "", ""
+
+
+def _module(place: str) -> ModuleType:
+    if place.endswith(".py") or "/" in place or "\\" in place:
+        return _from_file(Path(place).resolve())
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if not place.startswith(error.name or "\0"):
+            raise  # the module is there, and misses one that it imports
+        msg = f"there is no module {place!r}; a file is given as path/to/file.py"
+        raise UsageError(msg) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        msg = f"there is no file {path}"
+        raise UsageError(msg)
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    if loaded is not None or path.stem in sys.stdlib_module_names:
+        msg = f"{path} has the name of another module, {path.stem!r}; give the file another name"
+        raise UsageError(msg)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} is not a Python file"
+        raise UsageError(msg)
+    module = importlib.util.module_from_spec(spec)
+    # By its stem, so that classes in the log are found; its folder, so that it may import.
+    sys.modules[path.stem] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[path.stem]
+        if isinstance(error, Exception):
+            msg = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+            raise UsageError(msg) from error
+        raise
+    return module
+
+
+def _attribute(module: ModuleType, name: str, reference: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        there = ", ".join(_candidates(module)) or "no async function"
+        msg = f"{reference}: there is no {name!r}; there is {there}"
+        raise UsageError(msg)
+    return found
+
+
+def _only_flow(module: ModuleType, place: str) -> Any:
+    for name in CONVENTIONAL:
+        if hasattr(module, name):
+            return getattr(module, name)
+    names = _candidates(module)
+    if len(names) == 1:
+        return getattr(module, names[0])
+    if not names:
+        msg = f"{place} has no flow; write one as `async def flow(...)`"
+        raise UsageError(msg)
+    msg = f"{place} has several async functions; choose one, as {place}:{names[0]} ({names})"
+    raise UsageError(msg)
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.iscoroutinefunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]

@@ -1,0 +1,1 @@
+"""One append-only log per run: vocabulary, codec, blobs, cursor, folds, stores."""

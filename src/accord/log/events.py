@@ -1,0 +1,175 @@
+"""The vocabulary: what can happen in a run.
+
+A closed union of frozen facts in the past tense. A fact that takes time is two events, one
+when it started and one when it ended, never one edited later. Everything that Accord shows
+(state, reports, progress) is read off a sequence of these.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from accord.engine.base import Timings, Usage
+
+CallKind = Literal["agent", "request", "step", "tool", "sleep"]
+"""What a call is. ``request`` is one logical model request, whatever attempts it took."""
+
+Value = msgspec.Raw
+"""A recorded value: JSON as :mod:`accord.log.codec` writes it."""
+
+NOTHING = Value(b"null")
+"""Stands where no value was recorded."""
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="is"):
+    """Root of the vocabulary."""
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An exception as recorded. ``type`` is ``module:QualName``; ``args`` its plain arguments."""
+
+    type: str
+    message: str
+    args: Value = NOTHING
+
+
+class RunStarted(Fact, frozen=True, kw_only=True):
+    """Event 0: all that is needed to run again from nothing."""
+
+    run: str
+    flow: str
+    """``path/to/file.py:name`` or ``module:name``."""
+    input: Value
+    engine: str
+    """As ``--engine`` takes it."""
+    model: str = ""
+    """As it was asked for; empty for the engine's own choice."""
+    seed: int
+    version: str
+    baseline_tokens: int | None = None
+    """What one agent needs for the same task, where it was measured or given."""
+
+
+class RunResumed(Fact, frozen=True, kw_only=True):
+    """The run goes on in another process. The time between is not the run's."""
+
+    version: str
+
+
+class RunFinished(Fact, frozen=True, kw_only=True):
+    """The flow returned."""
+
+    output: Value
+
+
+class RunFailed(Fact, frozen=True, kw_only=True):
+    """The flow raised."""
+
+    error: ErrorRecord
+
+
+class RunInterrupted(Fact, frozen=True, kw_only=True):
+    """The run was cancelled from outside; it can be resumed."""
+
+
+class CallStarted(Fact, frozen=True, kw_only=True):
+    """A call began. ``key`` hashes kind, name and input; ``preview`` is the input, for people."""
+
+    kind: CallKind
+    name: str
+    key: str
+    preview: str = ""
+    input: Value = NOTHING
+    """Kept for requests (the prompt) and tools; other inputs are outputs kept elsewhere."""
+    pure: bool = False
+    coordination: bool = False
+
+
+class CallFinished(Fact, frozen=True, kw_only=True):
+    """A call succeeded. A request also says what its last attempt cost and how time went."""
+
+    call: int
+    output: Value
+    usage: Usage | None = None
+    timings: Timings | None = None
+    spent: Spent | None = None
+    cost: float | None = None
+
+
+class CallFailed(Fact, frozen=True, kw_only=True):
+    """A call failed for good."""
+
+    call: int
+    error: ErrorRecord
+    thread_left_running: bool = False
+
+
+class CallCancelled(Fact, frozen=True, kw_only=True):
+    """A call was cancelled. What a request had cost by then is counted."""
+
+    call: int
+    usage: Usage | None = None
+    thread_left_running: bool = False
+    cost: float | None = None
+
+
+class AttemptFailed(Fact, frozen=True, kw_only=True):
+    """One attempt of a request failed; the call goes on after ``retry_in_s`` seconds."""
+
+    call: int
+    attempt: int
+    error: ErrorRecord
+    retry_in_s: float
+    usage: Usage | None = None
+    """What the engine billed for it, as far as it is known."""
+    cost: float | None = None
+
+
+class Joined(Fact, frozen=True, kw_only=True):
+    """Branches met again. Its causes are their last events."""
+
+    branches: int
+    policy: Literal["fail_fast", "isolate"]
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the client saw a request's time go, in nanoseconds; the engine's view is Timings."""
+
+    queued_ns: int = 0
+    """Waiting for a free place or a cool-down, and in attempts that failed."""
+    first_token_ns: int | None = None
+    """From sending to the first delta; None if the reply came whole."""
+    total_ns: int = 0
+    """From sending to the end of the last attempt."""
+
+
+Event = (
+    RunStarted
+    | RunResumed
+    | RunFinished
+    | RunFailed
+    | RunInterrupted
+    | CallStarted
+    | CallFinished
+    | CallFailed
+    | CallCancelled
+    | AttemptFailed
+    | Joined
+)
+
+CallEnded = CallFinished | CallFailed | CallCancelled
+RunEnded = RunFinished | RunFailed | RunInterrupted
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """An event with its place: in the log, in time, in the flow, and in what caused it."""
+
+    seq: int
+    at: int
+    """Nanoseconds on the run's clock, which stands still while no process runs it."""
+    scope: str
+    """The place in the flow: a path such as ``0/2/1``; the run itself is the empty path."""
+    causes: tuple[int, ...]
+    event: Event

@@ -1,0 +1,1 @@
+"""Stores of logs: memory, SQLite. ``accord.testing.conformance`` says what each must do."""

@@ -1,0 +1,1 @@
+"""What can be read off the log: token ledger, critical path, tax report."""

@@ -1,0 +1,182 @@
+"""The critical path: the longest chain of causes, walked backwards from the end of the run.
+
+From each event to the latest of its causes. The stretches between them fill the time from the
+run's start to its end without gap or overlap, so whatever they are called, they add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from accord.clock import NANOSECONDS
+from accord.engine.base import Timings
+from accord.log.events import (
+    AttemptFailed,
+    CallCancelled,
+    CallEnded,
+    CallFailed,
+    CallFinished,
+    CallStarted,
+    Envelope,
+    Spent,
+)
+from accord.log.fold import Calls
+from accord.observe.ledger import Entry, apportion
+
+PARTS = (
+    "thinking",
+    "reading",
+    "recompute",
+    "queueing",
+    "waiting",
+    "tools",
+    "network",
+    "runtime",
+)
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the critical path, in nanoseconds on the run's clock.
+
+    ``name`` is the agent or step at work, empty for the flow's own code. ``parts`` says what
+    the time was, and adds up to ``end_ns - start_ns``.
+    """
+
+    scope: str
+    kind: str
+    name: str
+    start_ns: int
+    end_ns: int
+    parts: dict[str, int]
+
+
+def critical_path(
+    envelopes: list[Envelope], calls: Calls, entries: dict[str, Entry]
+) -> list[Segment]:
+    """The stretches of the path, first to last. ``entries`` are the ledger's, by scope."""
+    segments = [
+        _segment(envelopes, cause, event, calls, entries)
+        for cause, event in _walk_back(envelopes)
+        if event.at > cause.at
+    ]
+    return segments[::-1]
+
+
+def _walk_back(envelopes: list[Envelope]) -> Iterator[tuple[Envelope, Envelope]]:
+    if not envelopes:
+        return
+    event = envelopes[-1]
+    while event.causes:
+        cause = max((envelopes[seq] for seq in event.causes), key=lambda e: (e.at, e.seq))
+        yield cause, event
+        event = cause
+
+
+def _segment(
+    envelopes: list[Envelope],
+    cause: Envelope,
+    event: Envelope,
+    calls: Calls,
+    entries: dict[str, Entry],
+) -> Segment:
+    length = event.at - cause.at
+    kind, name = "flow", ""
+    parts = {"runtime": length}
+    fact = event.event
+    if isinstance(fact, CallEnded | AttemptFailed):
+        started = envelopes[fact.call].event
+        assert isinstance(started, CallStarted)
+        kind, name = started.kind, started.name
+        if kind == "request":
+            parts = _request_parts(fact, event, length, calls, entries)
+        elif kind in ("step", "tool"):
+            parts = {"tools": length}
+        elif kind == "sleep":
+            parts = {"waiting": length}
+    return Segment(
+        scope=event.scope,
+        kind=kind,
+        name=name,
+        start_ns=cause.at,
+        end_ns=event.at,
+        parts={part: ns for part, ns in parts.items() if ns},
+    )
+
+
+def _request_parts(
+    fact: CallFinished | CallFailed | CallCancelled | AttemptFailed,
+    event: Envelope,
+    length: int,
+    calls: Calls,
+    entries: dict[str, Entry],
+) -> dict[str, int]:
+    entry = entries.get(event.scope)
+    if not isinstance(fact, CallFinished) or fact.spent is None or entry is None:
+        return {"queueing": length}  # an attempt that gave nothing was a wait for the engine
+    spent = fact.spent
+    total = min(spent.total_ns, length)
+    queued = min(spent.queued_ns, length - total)
+    prefill, decode, engine_queue = _engine_time(spent, fact.timings, total)
+    rest = total - prefill - decode
+    if fact.timings is None or fact.timings.queue_s is None:
+        engine_queue = _before_first_token(spent, prefill, rest) if _crowded(calls, event) else 0
+    engine_queue = min(engine_queue, rest)
+    parts = {
+        "queueing": queued + engine_queue,
+        "network": rest - engine_queue,
+        "runtime": length - total - queued,
+        "thinking": decode,
+    }
+    for part, ns in _prefill_parts(entry, prefill).items():
+        parts[part] = parts.get(part, 0) + ns
+    return parts
+
+
+def _engine_time(spent: Spent, timings: Timings | None, total: int) -> tuple[int, int, int]:
+    """Prefill, decode and queue of the engine, in nanoseconds, within ``total``.
+
+    Without the engine's own timings, all up to the first token is prefill and all after it
+    decode; a reply that came whole is decode.
+    """
+    if timings is None or timings.prefill_s is None or timings.decode_s is None:
+        prefill = min(spent.first_token_ns or 0, total)
+        return prefill, total - prefill, 0
+    prefill = min(round(timings.prefill_s * NANOSECONDS), total)
+    decode = min(round(timings.decode_s * NANOSECONDS), total - prefill)
+    return prefill, decode, round((timings.queue_s or 0.0) * NANOSECONDS)
+
+
+def _before_first_token(spent: Spent, prefill: int, rest: int) -> int:
+    if spent.first_token_ns is None:
+        return rest
+    return max(0, min(rest, spent.first_token_ns - prefill))
+
+
+def _crowded(calls: Calls, event: Envelope) -> bool:
+    """Other requests of this run were under way: the engine may have made this one wait."""
+    own = calls.by_scope[event.scope]
+    return any(
+        other is not own
+        and other.started.kind == "request"
+        and other.start.at < event.at
+        and (other.end is None or other.end.at > own.start.at)
+        for other in calls.by_scope.values()
+    )
+
+
+def _prefill_parts(entry: Entry, prefill: int) -> dict[str, int]:
+    """Prefill by the origin of what was not cached; the cached prefix comes first."""
+    cached = entry.usage.cached
+    evicted = entry.evicted
+    tokens = {"thinking": 0, "reading": 0, "recompute": 0}
+    for part in entry.parts:
+        hit = min(cached, part.tokens)
+        cached -= hit
+        again = min(evicted, part.tokens - hit)
+        evicted -= again
+        tokens["recompute"] += again
+        name = "reading" if part.origin == "peers" else "thinking"
+        tokens[name] += part.tokens - hit - again
+    return dict(zip(tokens, apportion(prefill, list(tokens.values())), strict=True))

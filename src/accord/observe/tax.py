@@ -1,0 +1,208 @@
+"""The tax report: where every token and every second of a run went.
+
+Read off the log, with nothing measured besides. Usage lives on requests only; all sums are
+derived from them. ``closes`` says that the parts add up: token origins to the engine's count of
+prompt tokens, agents to the total, time to the makespan. A report that does not close is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from accord.clock import NANOSECONDS
+from accord.engine.base import Usage
+from accord.log.events import AttemptFailed, CallCancelled, CallFailed, CallFinished
+from accord.log.fold import Call, Calls, index_calls
+from accord.log.log import Log
+from accord.observe.critical import PARTS, Segment, critical_path
+from accord.observe.ledger import ORIGINS, Entry, add_usages, ledger_of, usages_of
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of tokens.
+
+    ``by_origin`` splits ``prompt``; ``repeats`` and ``coordination`` cut across: prompt tokens
+    already sent to the same agent, and all tokens of coordinating calls.
+    ``amplification`` is ``total`` over what one agent needs for the same task; None if unknown.
+    """
+
+    total: int
+    prompt: int
+    completion: int
+    cached: int
+    estimated: bool
+    by_origin: dict[str, int]
+    repeats: int
+    coordination: int
+    baseline: int | None
+    amplification: float | None
+
+
+class Time(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds along the critical path; the parts add up to ``makespan``."""
+
+    makespan: float
+    thinking: float
+    reading: float
+    recompute: float
+    queueing: float
+    waiting: float
+    tools: float
+    network: float
+    runtime: float
+
+
+class AgentTax(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's share. ``cost`` is in US dollars, None where a price is unknown."""
+
+    calls: int
+    failures: int
+    p50_s: float
+    p99_s: float
+    prompt: int
+    completion: int
+    cached: int
+    repeats: int
+    requests: int
+    cost: float | None
+
+
+class Tax(msgspec.Struct, frozen=True, kw_only=True):
+    """The report. ``critical_path`` is in nanoseconds, so that it adds up to the last one."""
+
+    run: str
+    tokens: Tokens
+    time: Time
+    agents: dict[str, AgentTax]
+    critical_path: tuple[Segment, ...]
+    closes: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``accord tax --json`` prints it."""
+        return msgspec.to_builtins(self)
+
+
+def usage_of(calls: Calls) -> Usage:
+    """Tokens of all billed attempts of a run."""
+    requests = (call for call in calls.by_scope.values() if call.started.kind == "request")
+    return add_usages(usage for call in requests for usage in usages_of(call))
+
+
+def tax_of(log: Log) -> Tax:
+    """The report on a run, finished or not."""
+    calls = index_calls(log.envelopes)
+    entries = ledger_of(log, calls.by_scope.values())
+    path = critical_path(log.envelopes, calls, {entry.call.scope: entry for entry in entries})
+    tokens = _tokens(calls, entries)
+    agents = _agents(calls, entries)
+    makespan_ns = log.envelopes[-1].at - log.envelopes[0].at if log.envelopes else 0
+    spent_ns = {part: sum(segment.parts.get(part, 0) for segment in path) for part in PARTS}
+    seconds = {part: ns / NANOSECONDS for part, ns in spent_ns.items()}
+    return Tax(
+        run=log.run,
+        tokens=tokens,
+        time=Time(makespan=makespan_ns / NANOSECONDS, **seconds),
+        agents=agents,
+        critical_path=tuple(path),
+        closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
+    )
+
+
+def _closes(
+    calls: Calls,
+    tokens: Tokens,
+    agents: dict[str, AgentTax],
+    spent_ns: dict[str, int],
+    makespan_ns: int,
+) -> bool:
+    counted = usage_of(calls)
+    return (
+        sum(tokens.by_origin.values()) == counted.prompt
+        and sum(agent.prompt for agent in agents.values()) == counted.prompt
+        and sum(agent.completion for agent in agents.values()) == counted.completion
+        and sum(spent_ns.values()) == makespan_ns
+    )
+
+
+def _tokens(calls: Calls, entries: list[Entry]) -> Tokens:
+    usage = add_usages(entry.usage for entry in entries)
+    total = usage.prompt + usage.completion
+    by_origin: dict[str, int] = dict.fromkeys(ORIGINS, 0)
+    for entry in entries:
+        for part in entry.parts:
+            by_origin[part.origin] += part.tokens
+    baseline = calls.run.baseline_tokens if calls.run else None
+    return Tokens(
+        total=total,
+        prompt=usage.prompt,
+        completion=usage.completion,
+        cached=usage.cached,
+        estimated=usage.estimated,
+        by_origin=by_origin,
+        repeats=_repeats(entries),
+        coordination=sum(
+            entry.usage.prompt + entry.usage.completion
+            for entry in entries
+            if entry.call.started.coordination
+        ),
+        baseline=baseline,
+        amplification=total / baseline if baseline else None,
+    )
+
+
+def _repeats(entries: Iterable[Entry]) -> int:
+    return sum(part.tokens for entry in entries for part in entry.parts if part.repeat)
+
+
+def _agents(calls: Calls, entries: list[Entry]) -> dict[str, AgentTax]:
+    by_name: dict[str, list[Call]] = {}
+    for call in calls.by_scope.values():
+        if call.started.kind in ("agent", "request"):
+            by_name.setdefault(call.started.name, []).append(call)
+    return {
+        name: _agent(made, [entry for entry in entries if entry.agent == name])
+        for name, made in by_name.items()
+    }
+
+
+def _agent(made: list[Call], entries: list[Entry]) -> AgentTax:
+    calls = [call for call in made if call.started.kind == "agent"]
+    requests = [call for call in made if call.started.kind == "request"]
+    durations = sorted(call.duration_ns for call in calls if call.duration_ns is not None)
+    usage = add_usages(entry.usage for entry in entries)
+    return AgentTax(
+        calls=len(calls),
+        failures=sum(isinstance(call.ended, CallFailed) for call in calls),
+        p50_s=quantile(durations, 0.50) / NANOSECONDS,
+        p99_s=quantile(durations, 0.99) / NANOSECONDS,
+        prompt=usage.prompt,
+        completion=usage.completion,
+        cached=usage.cached,
+        repeats=_repeats(entries),
+        requests=len(requests),
+        cost=_cost(requests),
+    )
+
+
+def _cost(requests: list[Call]) -> float | None:
+    total = 0.0
+    for call in requests:
+        billed: list[AttemptFailed | CallFinished | CallCancelled] = [*call.attempts]
+        if isinstance(call.ended, CallFinished | CallCancelled):
+            billed.append(call.ended)
+        for attempt in billed:
+            if attempt.usage is None:
+                continue
+            if attempt.cost is None:
+                return None
+            total += attempt.cost
+    return total
+
+
+def quantile(ordered: list[int], share: float) -> int:
+    """The smallest value that at least ``share`` of ``ordered`` do not exceed; 0 if empty."""
+    return ordered[ceil(share * len(ordered)) - 1] if ordered else 0

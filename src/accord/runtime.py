@@ -1,0 +1,413 @@
+"""The only wiring: an engine, a log and a clock, and a flow that runs on them.
+
+:class:`Runtime` is the explicit form; :func:`run`, :func:`arun`, :func:`stream` and
+:func:`resume` make one for a single run. The default log is one SQLite file in the user's
+data folder (``$ACCORD_LOG`` names another), the default engine what
+:func:`accord.engine.select.select` finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from accord._version import __version__
+from accord.clock import Clock, WallClock
+from accord.engine.base import Engine, Usage
+from accord.errors import LogError, UsageError
+from accord.flow.call import check_all_made
+from accord.flow.execution import Execution, Listener
+from accord.flow.failure import record_error
+from accord.flow.load import Flow, check_flow, flow_name, flow_reference, load_flow
+from accord.flow.scope import Scope, enter, leave
+from accord.log.events import (
+    RunFailed,
+    RunFinished,
+    RunInterrupted,
+    RunResumed,
+    RunStarted,
+)
+from accord.log.fold import Calls, index_calls
+from accord.log.log import Heartbeat, Log
+from accord.log.store.base import Durability, Store
+from accord.log.store.holder import this_process
+from accord.log.store.memory import MemoryStore
+from accord.log.store.open import open_store
+from accord.observe.tax import Tax, tax_of, usage_of
+from accord.schedule.gate import Gate
+from accord.streaming import Item, stream_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Generic[T]):
+    """What a run gave. ``leaked_threads`` counts sync steps that outlived their call."""
+
+    output: T
+    run_id: str
+    log: Log
+    leaked_threads: int = 0
+
+    @cached_property
+    def usage(self) -> Usage:
+        """Tokens of all billed attempts."""
+        return usage_of(index_calls(self.log.envelopes))
+
+    @cached_property
+    def tax(self) -> Tax:
+        """Where every token and every second went."""
+        return tax_of(self.log)
+
+
+class Runtime:
+    """Runs flows.
+
+    ``engine``          an engine, or what ``--engine`` takes; None finds one
+    ``log``             a store, a path of a SQLite file, ``"memory"``, or None for the default
+    ``durability``      see :data:`accord.log.store.base.Durability`
+    ``seed``            of everything random in Accord itself
+    ``clock``           :class:`accord.clock.VirtualClock` under ``run_virtual``
+    ``repeat_unknown``  on resume, make effects again whose outcome is unknown
+
+    Sync methods may also be called where an event loop runs (a notebook): they use a thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine | str | None = None,
+        model: str | None = None,
+        log: Store | Path | str | None = None,
+        durability: Durability = "async",
+        seed: int = 0,
+        clock: Clock | None = None,
+        repeat_unknown: bool = False,
+    ) -> None:
+        if durability not in ("sync", "async", "exit"):
+            msg = f"durability is 'sync', 'async' or 'exit', not {durability!r}"
+            raise UsageError(msg)
+        self.clock: Clock = clock or WallClock()
+        self.durability: Durability = durability
+        self.store = open_store(log, clock=self.clock, durability=durability)
+        self.seed = seed
+        self.repeat_unknown = repeat_unknown
+        self._engine_given = engine
+        self._model = model
+        self._gate: Gate | None = None
+        self._owns_store = not (log is not None and not isinstance(log, str | Path))
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, found on first use."""
+        return self._open_gate().engine
+
+    async def arun(
+        self,
+        flow: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *inputs: Any,
+        run_id: str | None = None,
+        baseline_tokens: int | None = None,
+        listener: Listener | None = None,
+        opened: Callable[[Log], None] | None = None,
+    ) -> Result[T]:
+        """Run ``flow(*inputs)``. Raises what the flow raises; the log keeps what it did.
+
+        ``baseline_tokens`` is what one agent needs for the same task, for the tax report.
+        ``listener`` hears passing news of requests, ``opened`` gets the log to follow.
+        """
+        check_flow(flow, flow_name(flow))
+        check_inputs(flow, inputs)
+        check_name(run_id)
+        gate = self._open_gate()
+        name = self.store.create(run_id, flow_name(flow))
+        log = self._open_log(name)
+        started = RunStarted(
+            run=name,
+            flow=flow_reference(flow),
+            input=log.values.encode(list(inputs), "the input of the run"),
+            engine=gate.engine.name,
+            model=self._model or "",
+            seed=self.seed,
+            version=__version__,
+            baseline_tokens=baseline_tokens,
+        )
+        first = log.append("", (), started)
+        await log.barrier()
+        if opened is not None:
+            opened(log)
+        execution = self._execution(log, gate, Calls(), self.seed, listener)
+        return await self._execute(execution, flow, inputs, first)
+
+    async def aresume(
+        self,
+        run_id: str,
+        flow: Flow | None = None,
+        *,
+        listener: Listener | None = None,
+        opened: Callable[[Log], None] | None = None,
+    ) -> Result[Any]:
+        """Go on with a run that stopped; finished calls answer from the log.
+
+        ``flow`` is found by its recorded place unless given. A run that has finished gives its
+        recorded output. Raises :class:`accord.errors.FlowChangedError` if the flow now makes
+        other calls, :class:`accord.errors.RunLockedError` if another process works on it.
+        """
+        log = self._open_log(run_id)
+        try:
+            calls = index_calls(log.envelopes)
+            if isinstance(calls.ended, RunFinished):
+                output = log.values.decode(calls.ended.output)
+                log.close()
+                return Result(output=output, run_id=run_id, log=log)
+            started = _started(calls, run_id)
+            flow = flow or load_flow(started.flow)
+            inputs = log.values.decode(started.input)
+            check_inputs(flow, inputs)
+            gate = self._open_gate()
+        except BaseException:
+            log.close()
+            raise
+        last = log.envelopes[-1].seq
+        first = log.append("", (last,), RunResumed(version=__version__))
+        if opened is not None:
+            opened(log)
+        execution = self._execution(log, gate, calls, started.seed, listener)
+        return await self._execute(execution, flow, inputs, first)
+
+    def stream(
+        self,
+        flow: Flow,
+        /,
+        *inputs: Any,
+        run_id: str | None = None,
+        baseline_tokens: int | None = None,
+    ) -> AsyncGenerator[Item]:
+        """The events of a run as they happen, with passing news of requests in between.
+
+        Raises what the flow raises, after its last event. Closing the iterator interrupts the
+        run. A slow consumer slows the run.
+        """
+
+        def start(listener: Listener, opened: Callable[[Log], None]) -> Coroutine[Any, Any, Any]:
+            return self.arun(
+                flow,
+                *inputs,
+                run_id=run_id,
+                baseline_tokens=baseline_tokens,
+                listener=listener,
+                opened=opened,
+            )
+
+        return stream_of(start)
+
+    def run(
+        self,
+        flow: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *inputs: Any,
+        run_id: str | None = None,
+        baseline_tokens: int | None = None,
+    ) -> Result[T]:
+        """:meth:`arun`, from sync code."""
+        return in_own_loop(
+            self._closing(self.arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens))
+        )
+
+    def resume(self, run_id: str, flow: Flow | None = None) -> Result[Any]:
+        """:meth:`aresume`, from sync code."""
+        return in_own_loop(self._closing(self.aresume(run_id, flow)))
+
+    async def close(self) -> None:
+        """Let go of the engine and of a store that this runtime opened."""
+        await self._close_engine()
+        if self._owns_store:
+            self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _closing(self, work: Coroutine[Any, Any, T]) -> T:
+        """An engine's sockets belong to one loop: let go of them before it ends."""
+        try:
+            return await work
+        finally:
+            await self._close_engine()
+
+    async def _close_engine(self) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            self._engine_given = gate.engine
+            await gate.engine.close()
+
+    def _open_gate(self) -> Gate:
+        if self._gate is None:
+            engine = self._engine_given
+            if engine is None or isinstance(engine, str):
+                from accord.engine.select import select
+
+                engine = select(engine, model=self._model)
+            self._gate = Gate(engine)
+        return self._gate
+
+    def _open_log(self, run: str) -> Log:
+        lease = self.store.acquire(run, this_process())
+        # What ends with the process cannot outlive a crash of it: no need to hurry.
+        durability = "exit" if isinstance(self.store, MemoryStore) else self.durability
+        try:
+            return Log(self.store, run, clock=self.clock, lease=lease, durability=durability)
+        except BaseException:
+            self.store.release(lease)
+            raise
+
+    def _execution(
+        self, log: Log, gate: Gate, recorded: Calls, seed: int, listener: Listener | None
+    ) -> Execution:
+        return Execution(
+            log=log,
+            recorded=recorded,
+            gate=gate,
+            seed=seed,
+            repeat_unknown=self.repeat_unknown,
+            listener=listener,
+        )
+
+    async def _execute(
+        self, execution: Execution, flow: Flow, inputs: Sequence[Any], first: int
+    ) -> Result[Any]:
+        log = execution.log
+        heartbeat = None
+        if log.lease is not None and not isinstance(self.store, MemoryStore):
+            heartbeat = Heartbeat(self.store, log.lease)
+        try:
+            output = await _run_flow(flow, inputs, execution, first)
+        finally:
+            if heartbeat is not None:
+                heartbeat.stop()
+            for gate in execution.gates.values():
+                await gate.engine.close()
+            log.close()
+        return Result(
+            output=output, run_id=log.run, log=log, leaked_threads=execution.leaked_threads
+        )
+
+
+def _started(calls: Calls, run_id: str) -> RunStarted:
+    if calls.run is None:
+        raise UsageError(f"run {run_id!r} stopped before it recorded its input; start it anew")
+    return calls.run
+
+
+async def _run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, first: int) -> Any:
+    log = execution.log
+    scope = Scope("", (first,), execution, asyncio.current_task())
+    token = enter(scope)
+    try:
+        output = await flow(*inputs)
+        check_all_made(scope)
+        finished = RunFinished(output=log.values.encode(output, "the output of the flow"))
+        _raise_fatal(execution)
+        log.append("", scope.causes(), finished)
+        await log.barrier()
+    except asyncio.CancelledError:
+        log.append("", scope.causes(), RunInterrupted())
+        raise
+    except LogError:
+        raise  # nothing more can be written: the run stays as it was
+    except Exception as error:
+        _raise_fatal(execution)
+        log.append("", scope.causes(), RunFailed(error=record_error(error, log.values)))
+        raise
+    else:
+        return output
+    finally:
+        leave(token)
+
+
+def _raise_fatal(execution: Execution) -> None:
+    """A changed flow must not write its end over what was recorded."""
+    if execution.fatal is not None:
+        raise execution.fatal
+
+
+def check_name(run_id: str | None) -> None:
+    """Raise ``UsageError`` if a run cannot be called ``run_id``."""
+    if run_id is not None and (not run_id or not run_id.isprintable()):
+        raise UsageError(f"a run's name is printable text, not {run_id!r}")
+
+
+def check_inputs(flow: Flow, inputs: Sequence[Any]) -> None:
+    """Raise ``UsageError`` if ``flow`` does not take ``inputs``."""
+    try:
+        inspect.signature(flow).bind(*inputs)
+    except TypeError as error:
+        msg = f"{flow_name(flow)}{inspect.signature(flow)} got {len(inputs)} inputs: {error}"
+        raise UsageError(msg) from error
+
+
+def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` to its end: in this thread, or in another if a loop runs here already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1, "accord-run") as pool:
+        return pool.submit(copy_context().run, asyncio.run, work).result()
+
+
+def run(
+    flow: Callable[..., Coroutine[Any, Any, T]],
+    /,
+    *inputs: Any,
+    run_id: str | None = None,
+    **options: Any,
+) -> Result[T]:
+    """Run ``flow(*inputs)`` and wait. ``options`` are those of :class:`Runtime`."""
+    return in_own_loop(arun(flow, *inputs, run_id=run_id, **options))
+
+
+async def arun(
+    flow: Callable[..., Coroutine[Any, Any, T]],
+    /,
+    *inputs: Any,
+    run_id: str | None = None,
+    **options: Any,
+) -> Result[T]:
+    """Run ``flow(*inputs)``. ``options`` are those of :class:`Runtime`."""
+    async with Runtime(**options) as runtime:
+        return await runtime.arun(flow, *inputs, run_id=run_id)
+
+
+async def stream(
+    flow: Flow, /, *inputs: Any, run_id: str | None = None, **options: Any
+) -> AsyncIterator[Item]:
+    """:meth:`Runtime.stream`. ``options`` are those of :class:`Runtime`."""
+    async with (
+        Runtime(**options) as runtime,
+        aclosing(runtime.stream(flow, *inputs, run_id=run_id)) as items,
+    ):
+        async for item in items:
+            yield item
+
+
+def resume(run_id: str, flow: Flow | None = None, **options: Any) -> Result[Any]:
+    """Go on with a run that stopped. ``options`` are those of :class:`Runtime`."""
+    return in_own_loop(aresume(run_id, flow, **options))
+
+
+async def aresume(run_id: str, flow: Flow | None = None, **options: Any) -> Result[Any]:
+    """:meth:`Runtime.aresume`. ``options`` are those of :class:`Runtime`."""
+    async with Runtime(**options) as runtime:
+        return await runtime.aresume(run_id, flow)

@@ -1,0 +1,84 @@
+"""The way to an engine: who may ask now.
+
+First come, first served, up to the engine's own concurrency, and with one cool-down for all:
+when the engine tells one caller to wait, everybody waits, instead of each finding out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from accord.engine.base import Capabilities, Engine
+
+DEFAULT_CONCURRENCY = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateStatistics:
+    """Requests at the engine and waiting for it, and the cool-down left, in seconds."""
+
+    active: int
+    waiting: int
+    cool_down_s: float
+
+
+class Gate:
+    """Stands in front of one engine, for all agents of a run."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.capabilities = Capabilities()
+        self._started = False
+        self._starting = asyncio.Lock()
+        self._places: asyncio.Semaphore | None = None
+        self._active = self._waiting = 0
+        self._cool_until_s = 0.0
+
+    async def start(self) -> Capabilities:
+        """Start the engine once, and learn what it can do."""
+        async with self._starting:
+            if not self._started:
+                self.capabilities = await self.engine.start()
+                places = self.capabilities.concurrency or DEFAULT_CONCURRENCY
+                self._places = asyncio.Semaphore(places)
+                self._started = True
+        return self.capabilities
+
+    @asynccontextmanager
+    async def place(self) -> AsyncGenerator[None]:
+        """Wait for a free place and for any cool-down to pass, and hold the place."""
+        await self.start()
+        assert self._places is not None
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+        self._active += 1
+        try:
+            await self._cooled_down()
+            yield
+        finally:
+            self._active -= 1
+            self._places.release()
+
+    def cool_down(self, seconds: float) -> None:
+        """Nobody asks for ``seconds`` from now."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._cool_until_s = max(self._cool_until_s, until)
+
+    def statistics(self) -> GateStatistics:
+        """How things stand."""
+        left = self._cool_until_s - asyncio.get_running_loop().time()
+        return GateStatistics(
+            active=self._active, waiting=self._waiting, cool_down_s=max(0.0, left)
+        )
+
+    async def _cooled_down(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Another caller may prolong the cool-down meanwhile, so look again.
+        while (left := self._cool_until_s - loop.time()) > 0:  # noqa: ASYNC110  # time, not a flag
+            await asyncio.sleep(left)

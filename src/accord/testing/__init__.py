@@ -1,0 +1,1 @@
+"""For users' tests and ours: a scripted engine, a stub server, conformance suites."""

@@ -1,0 +1,37 @@
+"""How many tokens a text has, without a tokenizer.
+
+An estimate, and called one wherever it is shown: an engine's own count always wins. It weighs
+text by what byte-pair tokenizers do with it: common words are one token, long ones more, digits
+come in threes and signs in pairs, CJK is a token a character, other scripts and emoji one per two
+bytes. Measured against SmolLM2's tokenizer: English prose, code and Markdown within 15%; CJK and
+emoji, for which small vocabularies need more, up to 40% below.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PIECES = re.compile(
+    r"(?P<word>[A-Za-z]+)|(?P<digits>\d{1,3})|(?P<space>\s+)"
+    r"|(?P<cjk>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])"
+    r"|(?P<signs>[!-/:-@\[-`{-~]{1,2})|(?P<other>.)",
+    re.DOTALL,
+)
+LETTERS_A_TOKEN = 6
+
+
+def estimate(text: str) -> int:
+    """About how many tokens ``text`` has; 0 only for the empty text."""
+    tokens = 0.0
+    for piece in _PIECES.finditer(text):
+        match piece.lastgroup:
+            case "word":
+                tokens += 1 + (len(piece.group()) - 1) // LETTERS_A_TOKEN * 0.7
+            case "space":
+                # A single space belongs to the word behind it.
+                tokens += 0 if piece.group() == " " else 1
+            case "other":
+                tokens += len(piece.group().encode("utf-8", "surrogatepass")) / 2
+            case _:
+                tokens += 1
+    return max(1, round(tokens)) if text else 0

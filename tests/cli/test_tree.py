@@ -1,0 +1,146 @@
+"""The tree of calls, and numbers with their units."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from accord import Agent, Runtime, gather, sleep, step
+from accord.cli.document import simplify
+from accord.cli.tree import Node, flatten, tree_of, usage_below
+from accord.clock import VirtualClock, run_virtual
+from accord.log.fold import index_calls
+from accord.log.log import Log
+from accord.observe.critical import Segment
+from accord.observe.render import clean, cost, count, seconds, share, stretches
+from accord.testing.scripted import ScriptedEngine
+
+writer = Agent("writer")
+
+
+@step(pure=True)
+async def name(text: str) -> str:
+    return text
+
+
+def log_of(flow: Any) -> Log:
+    async def main() -> Log:
+        engine = ScriptedEngine(lambda _request: "one two")
+        runtime = Runtime(engine=engine, log="memory", clock=VirtualClock())
+        return (await runtime.arun(flow)).log
+
+    return run_virtual(main())
+
+
+def outline(nodes: list[Node], depth: int = 0) -> list[str]:
+    lines: list[str] = []
+    for node in nodes:
+        title = " ".join(filter(None, (node.kind, node.name, node.state)))
+        lines += [f"{'.' * depth}{title}", *outline(node.children, depth + 1)]
+    return lines
+
+
+async def two_branches() -> None:
+    async def both() -> None:
+        await writer("a")
+        await name("b")
+
+    await name("first")
+    await gather(both(), name("c"))
+    await sleep(1)
+
+
+def test_branches_of_one_call_are_that_call():
+    calls = index_calls(log_of(two_branches).envelopes)
+    assert outline(tree_of(calls, [], live=False)) == [
+        "step name done",
+        "join 2 branches joined",
+        ".branch 0",
+        "..agent writer done",
+        "...request writer done",
+        "..step name done",
+        ".step name done",
+        "sleep sleep done",
+    ]
+
+
+def test_a_join_whose_branches_have_not_met_is_in_the_tree():
+    envelopes = log_of(two_branches).envelopes
+    second = next(each.seq for each in envelopes if each.scope.startswith("1/1"))
+    calls = index_calls(envelopes[: second + 1])
+    assert outline(tree_of(calls, [], live=True))[1] == "join 2 branches running"
+    assert outline(tree_of(calls, [], live=False))[1] == "join 2 branches unfinished"
+
+
+def test_every_prefix_of_a_log_has_a_tree():
+    envelopes = log_of(two_branches).envelopes
+    for end in range(1, len(envelopes) + 1):
+        calls = index_calls(envelopes[:end])
+        nodes = tree_of(calls, [envelopes[end - 1].scope], live=True)
+        listed = [each for each in flatten(nodes) if each["kind"] not in ("join", "branch")]
+        assert {each["scope"] for each in listed} == set(calls.by_scope)
+
+
+def test_tasks_of_the_flows_own_have_a_place():
+    async def flow() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(name("a"))
+            group.create_task(name("b"))
+
+    tree = outline(tree_of(index_calls(log_of(flow).envelopes), [], live=False))
+    assert tree == ["task name", ".step name done"] * 2
+
+
+def test_usage_is_on_requests_and_adds_up():
+    nodes = tree_of(index_calls(log_of(two_branches).envelopes), [], live=False)
+    whole = sum(usage_below(node).prompt for node in nodes)
+    listed = [each["usage"].prompt for each in flatten(nodes) if each["usage"] is not None]
+    assert sum(listed) == whole > 0
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ms"),
+        (340_000, "0.3 ms"),
+        (12_000_000, "12 ms"),
+        (1_940_000_000, "1.9 s"),
+        (59_960_000_000, "60.0 s"),
+        (125_000_000_000, "2 min 05 s"),
+    ],
+)
+def test_times_have_units(ns: int, text: str):
+    assert seconds(ns) == text
+
+
+def test_numbers_are_readable():
+    assert count(1234567) == "1,234,567"
+    assert [share(part, 1000) for part in (0, 1, 340)] == ["0%", "<1%", "34%"]
+    assert share(1, 0) == "0%"
+    assert [cost(each) for each in (None, 0.0, 0.0123, 12.0)] == ["–", "$0", "$0.0123", "$12.00"]
+    assert clean("a\x1b[1m\n\u2028b\ud800") == "a [1m b "
+    assert clean("abcdef", 4) == "abc…"
+
+
+def test_neighbours_on_the_critical_path_are_joined():
+    path = [
+        Segment(scope="0", kind="request", name=name, start_ns=at, end_ns=at + 5, parts=parts)
+        for at, name, parts in [
+            (0, "a", {"thinking": 5}),
+            (5, "a", {"thinking": 2, "network": 3}),
+            (10, "b", {"runtime": 5}),
+        ]
+    ]
+    first, second = stretches(path)
+    assert (first.name, first.length_ns, first.parts) == ("a", 10, {"thinking": 7, "network": 3})
+    assert second.name == "b"
+
+
+def test_anything_can_be_simplified():
+    class Odd:
+        def __repr__(self) -> str:
+            return "odd"
+
+    assert simplify([Odd(), {Odd: (1,)}]) == ["odd", {str(Odd): [1]}]

@@ -1,0 +1,65 @@
+"""Uses the whole public surface. Only type-checked, never run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_type
+
+import accord
+from accord import Agent, Prices, Result, Retry, Runtime, gather, step, tool
+from accord.engine.base import Usage
+from accord.observe.tax import Tax
+
+
+@dataclass
+class Outline:
+    sections: list[str]
+
+
+@tool(pure=True)
+def search(query: str) -> list[str]:
+    """Search."""
+    return [query]
+
+
+@step
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@step
+def count(text: str) -> int:
+    return len(text)
+
+
+planner = Agent("planner", "Plan.", output=Outline, tools=[search], retry=Retry(attempts=3))
+writer = Agent("writer", "Write.", max_tokens=100)
+prices = Prices(prompt=1.0, completion=2.0, cached=0.1)
+
+
+async def flow(brief: str) -> str:
+    assert_type(await planner(brief), Outline)
+    assert_type(await writer(brief, extra="x"), str)
+    assert_type(await fetch("url"), bytes)
+    assert_type(await count("text"), int)
+    assert_type(await gather(writer(part) for part in accord.split_text(brief, 100)), list[str])
+    assert_type(
+        await gather([count("a"), count("b")], policy="isolate", limit=2), list[int | Exception]
+    )
+    await accord.sleep(1.5)
+    return accord.idempotency_key()
+
+
+async def main() -> None:
+    assert_type(accord.run(flow, "brief", engine="local", log="memory"), Result[str])
+    assert_type(await accord.arun(flow, "brief", run_id="mine"), Result[str])
+    async for item in accord.stream(flow, "brief"):
+        print(item)
+    async with Runtime(engine="local", durability="sync", seed=1) as runtime:
+        result = await runtime.arun(flow, "brief", baseline_tokens=100)
+        assert_type(result.usage, Usage)
+        assert_type(result.tax, Tax)
+        await runtime.aresume(result.run_id)
+    accord.resume("mine", flow)
+    await accord.aresume("mine")
+    raise accord.AccordError(accord.__version__)
