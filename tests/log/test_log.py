@@ -148,9 +148,22 @@ def test_a_barrier_with_nothing_to_wait_for_returns_at_once():
     run_virtual(main())
 
 
-def test_all_who_wait_in_one_turn_share_a_transaction():
+def test_code_that_is_alone_commits_on_the_spot():
     async def main():
         log, store = new_log()
+        log.append("", (), note(1))
+        waiting = log.barrier()
+        with pytest.raises(StopIteration):
+            waiting.send(None)  # it never gave the turn away
+        assert len(store.read(log.run)) == 1
+
+    run_virtual(main())
+
+
+def test_branches_that_wait_in_one_turn_share_a_transaction():
+    async def main():
+        log, store = new_log()
+        log.branches = 20
 
         async def one(number: int) -> None:
             log.append("", (), note(number))
@@ -173,6 +186,7 @@ def test_cancelled_waiters_disturb_nobody_and_undo_nothing():
 
     async def main():
         log, store = new_log()
+        log.branches = 20
 
         async def one(number: int) -> None:
             log.append("", (), note(number))
@@ -238,6 +252,7 @@ def test_a_failing_store_is_reported_to_every_waiter_and_to_whoever_comes_later(
     async def main():
         store = SmallStore()
         log, _ = new_log(store)
+        log.branches = 5
         store.room = False
 
         async def one(number: int) -> None:

@@ -106,7 +106,9 @@ def test_a_page_of_garbage_is_found_and_not_read_as_data(store: SqliteStore, pat
 
 def test_another_programs_database_is_left_alone(path: Path):
     path.parent.mkdir()
-    edit(path, "CREATE TABLE accounts (id INTEGER)")
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE accounts (id INTEGER)")
+    theirs.close()
     with pytest.raises(LogCorruptError, match="another program's database"):
         open_at(path)
     db = sqlite3.connect(path)
@@ -153,7 +155,7 @@ def test_a_newer_version_is_left_alone(store: SqliteStore, path: Path):
 def test_a_file_that_may_only_be_read_says_so_and_can_be_read(store: SqliteStore):
     run = new_run(store, count=2)
     lease = store.acquire(run, ELSEWHERE)
-    store._connection().execute("PRAGMA query_only = ON")  # root may write read-only files
+    store.connection().execute("PRAGMA query_only = ON")  # root may write read-only files
     with pytest.raises(LogWriteError, match=r"readonly.*fix access"):
         store.append(lease, 2, records(1, 2), {})
     assert store.read(run) == records(2)
@@ -162,7 +164,7 @@ def test_a_file_that_may_only_be_read_says_so_and_can_be_read(store: SqliteStore
 def test_a_store_that_is_full_refuses_and_goes_on_when_there_is_room(store: SqliteStore):
     lease = store.acquire(store.create("run", "flow"), ELSEWHERE)
     store.append(lease, 0, records(3), blobs(b"early"))
-    db = store._connection()
+    db = store.connection()
     [pages] = db.execute("PRAGMA page_count").fetchone()
     db.execute(f"PRAGMA max_page_count = {pages + 10}")
     with pytest.raises(LogWriteError, match=r"full.*what was written before is safe"):
@@ -362,7 +364,7 @@ def test_a_page_takes_few_statements_however_many_rows(store: SqliteStore):
         store.create(None, "flow")
     long = new_run(store, "long", count=500)
     statements: list[str] = []
-    store._connection().set_trace_callback(statements.append)
+    store.connection().set_trace_callback(statements.append)
     assert len(store.runs(limit=500)) == 500
     assert len(statements) <= 3
     statements.clear()
@@ -399,7 +401,7 @@ def test_pruning_a_thousand_runs_leaves_no_row_and_no_blob_of_theirs(
 @pytest.mark.parametrize(("durability", "level"), [("sync", 2), ("async", 1), ("exit", 1)])
 def test_only_sync_waits_for_the_disk(path: Path, durability, level: int):
     store = SqliteStore(path, now_s=Now(), durability=durability)
-    db = store._connection()
+    db = store.connection()
     assert db.execute("PRAGMA synchronous").fetchone()[0] == level
     assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     store.close()

@@ -15,7 +15,8 @@ started only                made again; but a step or tool with effects raises
                             ``UnknownOutcomeError``, for the effect may have happened
 ==========================  ===================================================================
 
-Before a call begins its work, all that it depends on is safe in the log.
+Before a call does anything that can be seen outside, all that it depends on is safe in the log;
+with durability ``sync``, before any call begins.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from accord.log.events import (
 )
 from accord.log.fold import Call
 
-PREVIEW_CHARACTERS = 60
+PREVIEW_CHARACTERS = 48
+KEY_CHARACTERS = 16
 _EFFECTS = frozenset(("step", "tool"))
 
 
@@ -77,7 +79,7 @@ async def call(
     execution = scope.execution
     log = execution.log
     plain = log.values.digest(inputs, f"the input of {kind} {name}")
-    key = digest_of(b"%b\0%b\0%b" % (kind.encode(), name.encode(), plain))
+    key = digest_of(b"%b\0%b\0%b" % (kind.encode(), name.encode(), plain))[:KEY_CHARACTERS]
     task = asyncio.current_task()
     if task is not scope.task:
         scope = scope.adopt(task, name, key)
@@ -105,7 +107,7 @@ async def call(
     inner = Scope(path, (seq,), execution, task)
     token = enter(inner)
     try:
-        if kind != "agent":  # an agent only makes calls itself
+        if log.durability == "sync" or kind == "request" or (kind in _EFFECTS and not pure):
             await log.barrier()
         if timeout_s is None:
             result = await body(inner)

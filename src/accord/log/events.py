@@ -77,9 +77,10 @@ class RunInterrupted(Fact, frozen=True, kw_only=True):
 class CallStarted(Fact, frozen=True, kw_only=True):
     """A call began. ``key`` hashes kind, name and input; ``preview`` is the input, for people."""
 
-    kind: CallKind
     name: str
     key: str
+    kind: CallKind = "step"
+    """The most frequent kind is left out of the record."""
     preview: str = ""
     input: Value = NOTHING
     """Kept for requests (the prompt) and tools; other inputs are outputs kept elsewhere."""

@@ -60,11 +60,13 @@ class Log:
         self._store = store
         self.lease = lease
         self._clock = clock
-        self._durability = durability
+        self.durability = durability
         self._saved = len(self.envelopes)
         # The run's clock stands still while nobody runs it.
         last = self.envelopes[-1].at if self.envelopes else 0
         self._zero_ns = clock.now_ns() - last
+        self.branches = 0
+        """Tasks at work on this run beside its own: with none, nobody would share a commit."""
         self._commit_due = False
         self._barriers: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None
@@ -84,7 +86,7 @@ class Log:
         self.envelopes.append(Envelope(seq, at, scope, causes, event))
         if self._watchers:
             self._wake()
-        if self._durability != "exit":
+        if self.durability != "exit":
             if not self._commit_due:
                 self._commit_due = True
                 asyncio.get_running_loop().call_soon(self._commit_turn)
@@ -99,7 +101,11 @@ class Log:
         """
         if self._failure is not None:
             raise self._failure
-        if self._commit_due:
+        if not self._commit_due:
+            return
+        if self.branches == 0:
+            self.flush()
+        else:
             # One future a waiter: a shared one would be cancelled for all by the first.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._barriers.append(waiter)

@@ -101,6 +101,8 @@ class _Join:
 
     async def run(self, work: list[Awaitable[Any]]) -> None:
         self.results = [None] * len(work)
+        log = self._scope.execution.log
+        log.branches += len(work)
         try:
             async with asyncio.TaskGroup() as group:
                 for index, branch in enumerate(work):
@@ -115,6 +117,8 @@ class _Join:
             if self._first_failure is None:
                 raise
             raise self._first_failure from None
+        finally:
+            log.branches -= len(work)
 
     async def _branch(self, index: int, branch: Awaitable[Any], scope: Scope) -> None:
         scope.task = asyncio.current_task()

@@ -17,8 +17,9 @@ from typing import Literal, Protocol
 Durability = Literal["sync", "async", "exit"]
 """When a record is safe.
 
-``sync``: on the disk (fsync) before anything that depends on it leaves the process.
-``async``: with the operating system by then, in groups: survives ``kill -9``, not a power cut.
+``sync``: on the disk (fsync) before the next call begins.
+``async``: with the operating system before anything that depends on it is seen outside (a request,
+an effect), else in groups, a few milliseconds behind. Survives ``kill -9``, not a power cut.
 ``exit``: when the run ends; a crash loses the run.
 """
 
