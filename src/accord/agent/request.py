@@ -74,7 +74,6 @@ class _Asking:
         self._gate = gate
         self._retry = retry
         self._log = scope.execution.log
-        self._random = Random(f"{scope.execution.seed}/{scope.path}")
         self._text: list[str] = []
         self._sent_at = 0
         self._first_at: int | None = None
@@ -87,7 +86,8 @@ class _Asking:
             try:
                 reply = await self._attempt()
             except TransientEngineError as error:
-                pause_s = self._retry.pause_s(error, attempt, self._random)
+                random = Random(f"{self._scope.execution.seed}/{self._scope.path}/{attempt}")
+                pause_s = self._retry.pause_s(error, attempt, random)
                 if pause_s is None:
                     self._attempt_failed(attempt, error, 0.0)
                     raise

@@ -105,7 +105,7 @@ def _call_node(call: Call, *, live: bool) -> Node:
         start_ns=call.start.at,
         end_ns=None if call.end is None else call.end.at,
         usage=add_usages(usages) if usages else None,
-        preview="" if call.started.kind == "request" else call.started.preview,
+        preview=call.started.preview,
         attempts=[f"attempt {each.attempt}: {_error(each.error)}" for each in call.attempts],
     )
     match call.ended:

@@ -91,7 +91,7 @@ async def call(
             kind=kind,
             name=name,
             key=key,
-            preview=_preview(inputs, plain),
+            preview="" if kind == "request" else _preview(inputs, plain),
             input=log.values.encode(inputs) if keep_input else NOTHING,
             pure=pure,
             coordination=coordination,

@@ -75,7 +75,10 @@ class RunInterrupted(Fact, frozen=True, kw_only=True):
 
 
 class CallStarted(Fact, frozen=True, kw_only=True):
-    """A call began. ``key`` hashes kind, name and input; ``preview`` is the input, for people."""
+    """A call began. ``key`` hashes kind, name and input.
+
+    ``preview`` is the input's beginning, for people; a request has its whole input.
+    """
 
     name: str
     key: str
