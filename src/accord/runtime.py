@@ -22,7 +22,7 @@ from typing import Any, Generic, Self, TypeVar
 from accord._version import __version__
 from accord.clock import Clock, WallClock
 from accord.engine.base import Engine, Usage
-from accord.errors import LogError, UsageError
+from accord.errors import UsageError
 from accord.flow.call import check_all_made
 from accord.flow.execution import Execution, Listener
 from accord.flow.failure import record_error
@@ -42,7 +42,7 @@ from accord.log.store.holder import this_process
 from accord.log.store.memory import MemoryStore
 from accord.log.store.open import open_store
 from accord.observe.tax import Tax, tax_of, usage_of
-from accord.schedule.gate import Gate
+from accord.schedule.gate import Gates
 from accord.streaming import Item, stream_of
 
 T = TypeVar("T")
@@ -102,13 +102,13 @@ class Runtime:
         self.repeat_unknown = repeat_unknown
         self._engine_given = engine
         self._model = model
-        self._gate: Gate | None = None
+        self._gates: Gates | None = None
         self._owns_store = not (log is not None and not isinstance(log, str | Path))
 
     @property
     def engine(self) -> Engine:
         """The engine, found on first use."""
-        return self._open_gate().engine
+        return self._open_gates().engine
 
     async def arun(
         self,
@@ -128,14 +128,14 @@ class Runtime:
         check_flow(flow, flow_name(flow))
         check_inputs(flow, inputs)
         check_name(run_id)
-        gate = self._open_gate()
+        gates = self._open_gates()
         name = self.store.create(run_id, flow_name(flow))
         log = self._open_log(name)
         started = RunStarted(
             run=name,
             flow=flow_reference(flow),
             input=log.values.encode(list(inputs), "the input of the run"),
-            engine=gate.engine.name,
+            engine=gates.engine.name,
             model=self._model or "",
             seed=self.seed,
             version=__version__,
@@ -145,7 +145,7 @@ class Runtime:
         await log.barrier()
         if opened is not None:
             opened(log)
-        execution = self._execution(log, gate, Calls(), self.seed, listener)
+        execution = self._execution(log, gates, Calls(), self.seed, listener)
         return await self._execute(execution, flow, inputs, first)
 
     async def aresume(
@@ -173,7 +173,7 @@ class Runtime:
             flow = flow or load_flow(started.flow)
             inputs = log.values.decode(started.input)
             check_inputs(flow, inputs)
-            gate = self._open_gate()
+            gates = self._open_gates()
         except BaseException:
             log.close()
             raise
@@ -181,7 +181,7 @@ class Runtime:
         first = log.append("", (last,), RunResumed(version=__version__))
         if opened is not None:
             opened(log)
-        execution = self._execution(log, gate, calls, started.seed, listener)
+        execution = self._execution(log, gates, calls, started.seed, listener)
         return await self._execute(execution, flow, inputs, first)
 
     def stream(
@@ -247,20 +247,20 @@ class Runtime:
             await self._close_engine()
 
     async def _close_engine(self) -> None:
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            self._engine_given = gate.engine
-            await gate.engine.close()
+        gates, self._gates = self._gates, None
+        if gates is not None:
+            self._engine_given = gates.engine
+            await gates.close()
 
-    def _open_gate(self) -> Gate:
-        if self._gate is None:
+    def _open_gates(self) -> Gates:
+        if self._gates is None:
             engine = self._engine_given
             if engine is None or isinstance(engine, str):
                 from accord.engine.select import select
 
                 engine = select(engine, model=self._model)
-            self._gate = Gate(engine)
-        return self._gate
+            self._gates = Gates(engine)
+        return self._gates
 
     def _open_log(self, run: str) -> Log:
         lease = self.store.acquire(run, this_process())
@@ -273,12 +273,12 @@ class Runtime:
             raise
 
     def _execution(
-        self, log: Log, gate: Gate, recorded: Calls, seed: int, listener: Listener | None
+        self, log: Log, gates: Gates, recorded: Calls, seed: int, listener: Listener | None
     ) -> Execution:
         return Execution(
             log=log,
             recorded=recorded,
-            gate=gate,
+            gates=gates,
             seed=seed,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
@@ -296,8 +296,6 @@ class Runtime:
         finally:
             if heartbeat is not None:
                 heartbeat.stop()
-            for gate in execution.gates.values():
-                await gate.engine.close()
             log.close()
         return Result(
             output=output, run_id=log.run, log=log, leaked_threads=execution.leaked_threads
@@ -324,10 +322,10 @@ async def _run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, fir
     except asyncio.CancelledError:
         log.append("", scope.causes(), RunInterrupted())
         raise
-    except LogError:
-        raise  # nothing more can be written: the run stays as it was
     except Exception as error:
         _raise_fatal(execution)
+        if log.failed:
+            raise  # nothing more can be written: the run stays as it was
         log.append("", scope.causes(), RunFailed(error=record_error(error, log.values)))
         raise
     else:

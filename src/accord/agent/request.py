@@ -58,7 +58,7 @@ async def ask(
     """Make the request through the run's gate, recorded as one call."""
 
     async def body(scope: Scope) -> Measured:
-        return await _Asking(request, scope, scope.execution.gate_of(engine), retry).run()
+        return await _Asking(request, scope, scope.execution.gates.of(engine), retry).run()
 
     name = request.agent
     reply = await call("request", name, [request], body, keep_input=True, coordination=coordination)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
-from accord.engine.base import Engine
 from accord.errors import AccordError
 from accord.log.fold import Calls
 from accord.log.log import Log
-from accord.schedule.gate import Gate
+from accord.schedule.gate import Gates
 
 
 class Sent(msgspec.Struct, frozen=True, tag=True):
@@ -39,18 +38,10 @@ class Execution:
     log: Log
     recorded: Calls
     """The calls that the log held when this process took over."""
-    gate: Gate
+    gates: Gates
     seed: int
     repeat_unknown: bool = False
     listener: Listener | None = None
     leaked_threads: int = 0
     fatal: AccordError | None = None
     """A fault that the flow must not swallow: raised again when it returns."""
-    gates: dict[int, Gate] = field(default_factory=dict[int, Gate])
-    """Gates of engines that single agents brought along, by the engine's identity."""
-
-    def gate_of(self, engine: Engine | None) -> Gate:
-        """The gate in front of ``engine``, or of the run's own engine."""
-        if engine is None or engine is self.gate.engine:
-            return self.gate
-        return self.gates.setdefault(id(engine), Gate(engine))

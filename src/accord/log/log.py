@@ -73,6 +73,11 @@ class Log:
         self._watchers: list[asyncio.Future[None]] = []
         self._commits = self._commit_ns = self._bytes = 0
 
+    @property
+    def failed(self) -> bool:
+        """A write has failed, and so will whatever is appended now."""
+        return self._failure is not None
+
     def now(self) -> int:
         """Nanoseconds on the run's clock."""
         return self._clock.now_ns() - self._zero_ns

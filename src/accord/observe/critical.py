@@ -6,6 +6,7 @@ run's start to its end without gap or overlap, so whatever they are called, they
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import msgspec
@@ -56,12 +57,30 @@ def critical_path(
     envelopes: list[Envelope], calls: Calls, entries: dict[str, Entry]
 ) -> list[Segment]:
     """The stretches of the path, first to last. ``entries`` are the ledger's, by scope."""
+    traffic = _Traffic(calls)
     segments = [
-        _segment(envelopes, cause, event, calls, entries)
+        _segment(envelopes, cause, event, traffic, entries)
         for cause, event in _walk_back(envelopes)
         if event.at > cause.at
     ]
     return segments[::-1]
+
+
+class _Traffic:
+    """When requests of the run were under way, to tell waiting for a place from the network."""
+
+    def __init__(self, calls: Calls) -> None:
+        requests = [call for call in calls.by_scope.values() if call.started.kind == "request"]
+        self._starts = sorted(call.start.at for call in requests)
+        self._ends = sorted(call.end.at for call in requests if call.end is not None)
+
+    def is_shared(self, entry: Entry) -> bool:
+        """Another request was under way at the same time: the engine may have made it wait."""
+        call = entry.call
+        end = call.start.at if call.end is None else call.end.at
+        started_before_it_ended = bisect_left(self._starts, end)
+        ended_before_it_started = bisect_right(self._ends, call.start.at)
+        return started_before_it_ended - ended_before_it_started > 1  # itself is one
 
 
 def _walk_back(envelopes: list[Envelope]) -> Iterator[tuple[Envelope, Envelope]]:
@@ -78,7 +97,7 @@ def _segment(
     envelopes: list[Envelope],
     cause: Envelope,
     event: Envelope,
-    calls: Calls,
+    traffic: _Traffic,
     entries: dict[str, Entry],
 ) -> Segment:
     length = event.at - cause.at
@@ -90,7 +109,7 @@ def _segment(
         assert isinstance(started, CallStarted)
         kind, name = started.kind, started.name
         if kind == "request":
-            parts = _request_parts(fact, event, length, calls, entries)
+            parts = _request_parts(fact, event, length, traffic, entries)
         elif kind in ("step", "tool"):
             parts = {"tools": length}
         elif kind == "sleep":
@@ -109,7 +128,7 @@ def _request_parts(
     fact: CallFinished | CallFailed | CallCancelled | AttemptFailed,
     event: Envelope,
     length: int,
-    calls: Calls,
+    traffic: _Traffic,
     entries: dict[str, Entry],
 ) -> dict[str, int]:
     entry = entries.get(event.scope)
@@ -121,7 +140,7 @@ def _request_parts(
     prefill, decode, engine_queue = _engine_time(spent, fact.timings, total)
     rest = total - prefill - decode
     if fact.timings is None or fact.timings.queue_s is None:
-        engine_queue = _before_first_token(spent, prefill, rest) if _crowded(calls, event) else 0
+        engine_queue = _before_first_token(spent, prefill, rest) if traffic.is_shared(entry) else 0
     engine_queue = min(engine_queue, rest)
     parts = {
         "queueing": queued + engine_queue,
@@ -152,18 +171,6 @@ def _before_first_token(spent: Spent, prefill: int, rest: int) -> int:
     if spent.first_token_ns is None:
         return rest
     return max(0, min(rest, spent.first_token_ns - prefill))
-
-
-def _crowded(calls: Calls, event: Envelope) -> bool:
-    """Other requests of this run were under way: the engine may have made this one wait."""
-    own = calls.by_scope[event.scope]
-    return any(
-        other is not own
-        and other.started.kind == "request"
-        and other.start.at < event.at
-        and (other.end is None or other.end.at > own.start.at)
-        for other in calls.by_scope.values()
-    )
 
 
 def _prefill_parts(entry: Entry, prefill: int) -> dict[str, int]:

@@ -163,10 +163,10 @@ def _agents(calls: Calls, entries: list[Entry]) -> dict[str, AgentTax]:
     for call in calls.by_scope.values():
         if call.started.kind in ("agent", "request"):
             by_name.setdefault(call.started.name, []).append(call)
-    return {
-        name: _agent(made, [entry for entry in entries if entry.agent == name])
-        for name, made in by_name.items()
-    }
+    entries_of: dict[str, list[Entry]] = {}
+    for entry in entries:
+        entries_of.setdefault(entry.agent, []).append(entry)
+    return {name: _agent(made, entries_of.get(name, [])) for name, made in by_name.items()}
 
 
 def _agent(made: list[Call], entries: list[Entry]) -> AgentTax:

@@ -26,7 +26,7 @@ class GateStatistics:
 
 
 class Gate:
-    """Stands in front of one engine, for all agents of a run."""
+    """Stands in front of one engine, for all agents of all runs of a runtime."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -82,3 +82,28 @@ class Gate:
         # Another caller may prolong the cool-down meanwhile, so look again.
         while (left := self._cool_until_s - loop.time()) > 0:  # noqa: ASYNC110  # time, not a flag
             await asyncio.sleep(left)
+
+
+class Gates:
+    """The gates of a runtime: in front of its own engine, and of those that agents bring along."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._own = Gate(engine)
+        self._others: dict[int, Gate] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """The runtime's own engine."""
+        return self._own.engine
+
+    def of(self, engine: Engine | None) -> Gate:
+        """The gate in front of ``engine``, or of the runtime's own."""
+        if engine is None or engine is self._own.engine:
+            return self._own
+        # By identity: engines need not be hashable. The gate keeps its engine alive.
+        return self._others.setdefault(id(engine), Gate(engine))
+
+    async def close(self) -> None:
+        """Close all engines behind them."""
+        for gate in (self._own, *self._others.values()):
+            await gate.engine.close()
