@@ -211,6 +211,7 @@ def test_definitions_are_checked_where_they_are_made() -> None:
 
     for make, message in (
         (lambda: Agent(""), "needs a name"),
+        (lambda: Agent("a\ud800"), "needs a name"),
         (lambda: Agent("a", max_tokens=0), "max_tokens must be positive"),
         (lambda: Agent("a", tools=[plain]), "put @tool on the function"),  # pyright: ignore[reportArgumentType]
         (lambda: Agent("a", tools=[search, search]), "two tools of one name"),

@@ -294,8 +294,8 @@ def _with_valid_arguments(asked: ToolCall) -> ToolCall:
 def _check(
     name: Any, tools: Sequence[Any], max_tokens: int, repairs: int, tool_rounds: int
 ) -> None:
-    if not isinstance(name, str) or not name.strip():
-        msg = f"an agent needs a name, not {name!r}"
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        msg = f"an agent needs a name of printable text, not {name!r}"
         raise UsageError(msg)
     if max_tokens < 1 or repairs < 0 or tool_rounds < 0:
         msg = f"agent {name!r}: max_tokens must be positive, repairs and tool_rounds not negative"
