@@ -21,6 +21,11 @@ def test_no_part_is_larger_than_asked(text: str, most: int) -> None:
     assert all(estimate(part) <= most for part in split_text(text, most))
 
 
+@given(st.text(), st.text())
+def test_a_text_is_not_estimated_larger_than_its_parts(one: str, other: str) -> None:
+    assert estimate(one + other) <= estimate(one) + estimate(other)
+
+
 def test_cuts_fall_between_paragraphs_where_they_can() -> None:
     text = "One two three.\n\nFour five six.\n\nSeven eight nine."
     assert split_text(text, 6) == ["One two three.\n\n", "Four five six.\n\n", "Seven eight nine."]

@@ -21,17 +21,20 @@ LETTERS_A_TOKEN = 6
 
 
 def estimate(text: str) -> int:
-    """About how many tokens ``text`` has; 0 only for the empty text."""
-    tokens = 0.0
+    """About how many tokens ``text`` has; 0 only for the empty text.
+
+    Rounded up, so that a text is never estimated larger than its parts together.
+    """
+    tenths = 0
     for piece in _PIECES.finditer(text):
         match piece.lastgroup:
             case "word":
-                tokens += 1 + (len(piece.group()) - 1) // LETTERS_A_TOKEN * 0.7
+                tenths += 10 + (len(piece.group()) - 1) // LETTERS_A_TOKEN * 7
             case "space":
                 # A single space belongs to the word behind it.
-                tokens += 0 if piece.group() == " " else 1
+                tenths += 0 if piece.group() == " " else 10
             case "other":
-                tokens += len(piece.group().encode("utf-8", "surrogatepass")) / 2
+                tenths += len(piece.group().encode("utf-8", "surrogatepass")) * 5
             case _:
-                tokens += 1
-    return max(1, round(tokens)) if text else 0
+                tenths += 10
+    return max(1, -(-tenths // 10)) if text else 0
