@@ -2,6 +2,7 @@
 
 import asyncio
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,33 +11,17 @@ from accord.clock import (
     VirtualClock,
     VirtualLoop,
     WallClock,
-    in_daemon_thread,
     run_virtual,
 )
 from accord.errors import DeadlockError
+from accord.flow.thread import in_thread
 
 HOUR_S = 3600.0
 
 
 async def work_in_thread(work):
     """As a step runs a plain function: in a daemon thread that the loop knows of."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    outcome = loop.create_future()
-
-    def arrived(done):
-        loop.thread_finished()
-        if done.exception() is None:
-            outcome.set_result(done.result())
-        else:
-            outcome.set_exception(done.exception())
-
-    def wake(done):
-        loop.call_soon_threadsafe(arrived, done)
-
-    loop.thread_started()
-    in_daemon_thread(work, wake)
-    return await outcome
+    return await in_thread(SimpleNamespace(thread_running=False), work)  # pyright: ignore[reportArgumentType]
 
 
 def test_time_jumps_to_the_next_timer():

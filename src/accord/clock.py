@@ -16,7 +16,6 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from accord.errors import DeadlockError
@@ -138,22 +137,3 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run`` on a new :class:`VirtualLoop`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
-
-
-def in_daemon_thread(work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
-    """Run ``work`` in a new daemon thread, then ``done`` there, with its outcome.
-
-    Not asyncio's executor: its threads are joined when the loop closes, so one stuck
-    function would keep the process from ending.
-    """
-    from threading import Thread
-
-    def body() -> None:
-        future: Future[T] = Future()
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # carried over to the waiting task
-            future.set_exception(error)
-        done(future)
-
-    Thread(target=body, daemon=True, name="accord-step").start()

@@ -103,21 +103,7 @@ class EngineError(AccordError):
 
 
 class TransientEngineError(EngineError):
-    """Worth another attempt: the same request may succeed later."""
-
-
-class RateLimitedError(TransientEngineError):
-    """HTTP 429. ``retry_after_s`` is what the engine asked for, in seconds, or None."""
-
-    def __init__(
-        self, message: str, *, status: int | None = 429, retry_after_s: float | None = None
-    ) -> None:
-        super().__init__(message, status=status)
-        self.retry_after_s = retry_after_s
-
-
-class EngineUnavailableError(TransientEngineError):
-    """No connection, a 5xx, or a connection lost in the middle of a reply.
+    """Worth another attempt: the same request may succeed later.
 
     ``retry_after_s`` is what the engine asked for, in seconds, or None.
     """
@@ -127,6 +113,14 @@ class EngineUnavailableError(TransientEngineError):
     ) -> None:
         super().__init__(message, status=status)
         self.retry_after_s = retry_after_s
+
+
+class RateLimitedError(TransientEngineError):
+    """Too many requests or tokens (HTTP 429)."""
+
+
+class EngineUnavailableError(TransientEngineError):
+    """No connection, a 5xx, or a connection lost in the middle of a reply."""
 
 
 class EngineTimeoutError(TransientEngineError):

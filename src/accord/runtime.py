@@ -9,32 +9,32 @@ data folder (``$ACCORD_LOG`` names another), the default engine what
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
 from accord.engine.base import Engine, Usage
 from accord.errors import UsageError
-from accord.flow.call import check_all_made
 from accord.flow.execution import Execution, Listener
-from accord.flow.failure import record_error
-from accord.flow.load import Flow, check_flow, flow_name, flow_reference, load_flow
-from accord.flow.scope import Scope, enter, leave
-from accord.log.events import (
-    RunFailed,
-    RunFinished,
-    RunInterrupted,
-    RunResumed,
-    RunStarted,
+from accord.flow.load import (
+    Flow,
+    check_flow,
+    check_inputs,
+    check_name,
+    flow_name,
+    flow_reference,
+    load_flow,
 )
+from accord.flow.main import run_flow
+from accord.flow.replay import Replay
+from accord.log.events import RunFinished, RunResumed, RunStarted
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Heartbeat, Log
 from accord.log.store.base import Durability, Store
@@ -46,6 +46,7 @@ from accord.schedule.gate import Gates
 from accord.streaming import Item, stream_of
 
 T = TypeVar("T")
+Opened = Callable[[Log], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +69,23 @@ class Result(Generic[T]):
         return tax_of(self.log)
 
 
+class Options(TypedDict, total=False):
+    """What a :class:`Runtime` takes."""
+
+    engine: Engine | str | None
+    model: str | None
+    log: Store | Path | str | None
+    durability: Durability
+    seed: int
+    clock: Clock | None
+    repeat_unknown: bool
+
+
 class Runtime:
     """Runs flows.
 
     ``engine``          an engine, or what ``--engine`` takes; None finds one
+    ``model``           the model, where the engine has several
     ``log``             a store, a path of a SQLite file, ``"memory"``, or None for the default
     ``durability``      see :data:`accord.log.store.base.Durability`
     ``seed``            of everything random in Accord itself
@@ -79,6 +93,8 @@ class Runtime:
     ``repeat_unknown``  on resume, make effects again whose outcome is unknown
 
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
+    Closing it closes the engines that were used, which start again when they are used again,
+    and a store that it opened itself.
     """
 
     def __init__(
@@ -103,7 +119,7 @@ class Runtime:
         self._engine_given = engine
         self._model = model
         self._gates: Gates | None = None
-        self._owns_store = not (log is not None and not isinstance(log, str | Path))
+        self._opened_store = log is None or isinstance(log, str | Path)
 
     @property
     def engine(self) -> Engine:
@@ -118,7 +134,7 @@ class Runtime:
         run_id: str | None = None,
         baseline_tokens: int | None = None,
         listener: Listener | None = None,
-        opened: Callable[[Log], None] | None = None,
+        opened: Opened | None = None,
     ) -> Result[T]:
         """Run ``flow(*inputs)``. Raises what the flow raises; the log keeps what it did.
 
@@ -129,24 +145,22 @@ class Runtime:
         check_inputs(flow, inputs)
         check_name(run_id)
         gates = self._open_gates()
-        name = self.store.create(run_id, flow_name(flow))
-        log = self._open_log(name)
-        started = RunStarted(
-            run=name,
-            flow=flow_reference(flow),
-            input=log.values.encode(list(inputs), "the input of the run"),
-            engine=gates.engine.name,
-            model=self._model or "",
-            seed=self.seed,
-            version=__version__,
-            baseline_tokens=baseline_tokens,
-        )
-        first = log.append("", (), started)
-        await log.barrier()
-        if opened is not None:
-            opened(log)
-        execution = self._execution(log, gates, Calls(), self.seed, listener)
-        return await self._execute(execution, flow, inputs, first)
+        with self._new_log(run_id, flow) as log:
+            started = RunStarted(
+                run=log.run,
+                flow=flow_reference(flow),
+                input=log.values.encode(list(inputs), "the input of the run"),
+                began_s=self.clock.epoch_s(),
+                engine=gates.engine.name,
+                model=self._model or "",
+                seed=self.seed,
+                version=__version__,
+                baseline_tokens=baseline_tokens,
+            )
+            first = log.append("", (), started)
+            await log.barrier(alone=True)
+            execution = self._execution(log, gates, Calls(), started, listener)
+            return await self._execute(execution, flow, inputs, first, opened)
 
     async def aresume(
         self,
@@ -154,7 +168,7 @@ class Runtime:
         flow: Flow | None = None,
         *,
         listener: Listener | None = None,
-        opened: Callable[[Log], None] | None = None,
+        opened: Opened | None = None,
     ) -> Result[Any]:
         """Go on with a run that stopped; finished calls answer from the log.
 
@@ -162,27 +176,20 @@ class Runtime:
         recorded output. Raises :class:`accord.errors.FlowChangedError` if the flow now makes
         other calls, :class:`accord.errors.RunLockedError` if another process works on it.
         """
-        log = self._open_log(run_id)
-        try:
+        with self._log_of(run_id) as log:
             calls = index_calls(log.envelopes)
             if isinstance(calls.ended, RunFinished):
                 output = log.values.decode(calls.ended.output)
-                log.close()
                 return Result(output=output, run_id=run_id, log=log)
             started = _started(calls, run_id)
             flow = flow or load_flow(started.flow)
             inputs = log.values.decode(started.input)
             check_inputs(flow, inputs)
             gates = self._open_gates()
-        except BaseException:
-            log.close()
-            raise
-        last = log.envelopes[-1].seq
-        first = log.append("", (last,), RunResumed(version=__version__))
-        if opened is not None:
-            opened(log)
-        execution = self._execution(log, gates, calls, started.seed, listener)
-        return await self._execute(execution, flow, inputs, first)
+            last = log.envelopes[-1].seq
+            first = log.append("", (last,), RunResumed(version=__version__))
+            execution = self._execution(log, gates, calls, started, listener)
+            return await self._execute(execution, flow, inputs, first, opened)
 
     def stream(
         self,
@@ -198,7 +205,7 @@ class Runtime:
         run. A slow consumer slows the run.
         """
 
-        def start(listener: Listener, opened: Callable[[Log], None]) -> Coroutine[Any, Any, Any]:
+        def start(listener: Listener, opened: Opened) -> Coroutine[Any, Any, Any]:
             return self.arun(
                 flow,
                 *inputs,
@@ -230,7 +237,7 @@ class Runtime:
     async def close(self) -> None:
         """Let go of the engine and of a store that this runtime opened."""
         await self._close_engine()
-        if self._owns_store:
+        if self._opened_store:
             self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -262,41 +269,68 @@ class Runtime:
             self._gates = Gates(engine)
         return self._gates
 
-    def _open_log(self, run: str) -> Log:
-        lease = self.store.acquire(run, this_process())
-        # What ends with the process cannot outlive a crash of it: no need to hurry.
-        durability = "exit" if isinstance(self.store, MemoryStore) else self.durability
+    @contextmanager
+    def _new_log(self, run_id: str | None, flow: Flow) -> Generator[Log]:
+        """The log of a new run. A run that could not record its input has not been."""
+        name = self.store.create(run_id, flow_name(flow))
         try:
-            return Log(self.store, run, clock=self.clock, lease=lease, durability=durability)
+            with self._log_of(name) as log:
+                yield log
         except BaseException:
-            self.store.release(lease)
+            if not self.store.info(name).records:
+                self.store.delete(name)
             raise
 
+    @contextmanager
+    def _log_of(self, run: str) -> Generator[Log]:
+        """The log of ``run``, held as long as the block: its lease kept, and given back."""
+        lease = self.store.acquire(run, this_process())
+        log: Log | None = None
+        shared = not isinstance(self.store, MemoryStore)
+        heartbeat = Heartbeat(self.store, lease) if shared else None
+        try:
+            # What ends with the process cannot outlive a crash of it: no need to hurry.
+            durability = self.durability if shared else "exit"
+            log = Log(self.store, run, clock=self.clock, lease=lease, durability=durability)
+            yield log
+        finally:
+            if heartbeat is not None:
+                heartbeat.stop()
+            if log is None:
+                self.store.release(lease)
+            else:
+                log.close()
+
     def _execution(
-        self, log: Log, gates: Gates, recorded: Calls, seed: int, listener: Listener | None
+        self,
+        log: Log,
+        gates: Gates,
+        recorded: Calls,
+        started: RunStarted,
+        listener: Listener | None,
     ) -> Execution:
         return Execution(
             log=log,
-            recorded=recorded,
+            replay=Replay(recorded),
             gates=gates,
-            seed=seed,
+            seed=started.seed,
+            started_at_s=started.began_s,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
         )
 
     async def _execute(
-        self, execution: Execution, flow: Flow, inputs: Sequence[Any], first: int
+        self,
+        execution: Execution,
+        flow: Flow,
+        inputs: Sequence[Any],
+        first: int,
+        opened: Opened | None,
     ) -> Result[Any]:
         log = execution.log
-        heartbeat = None
-        if log.lease is not None and not isinstance(self.store, MemoryStore):
-            heartbeat = Heartbeat(self.store, log.lease)
-        try:
-            output = await _run_flow(flow, inputs, execution, first)
-        finally:
-            if heartbeat is not None:
-                heartbeat.stop()
-            log.close()
+        if opened is not None:
+            opened(log)
+        output = await run_flow(flow, inputs, execution, first)
         return Result(
             output=output, run_id=log.run, log=log, leaked_threads=execution.leaked_threads
         )
@@ -306,53 +340,6 @@ def _started(calls: Calls, run_id: str) -> RunStarted:
     if calls.run is None:
         raise UsageError(f"run {run_id!r} stopped before it recorded its input; start it anew")
     return calls.run
-
-
-async def _run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, first: int) -> Any:
-    log = execution.log
-    scope = Scope("", (first,), execution, asyncio.current_task())
-    token = enter(scope)
-    try:
-        output = await flow(*inputs)
-        check_all_made(scope)
-        finished = RunFinished(output=log.values.encode(output, "the output of the flow"))
-        _raise_fatal(execution)
-        log.append("", scope.causes(), finished)
-        await log.barrier()
-    except asyncio.CancelledError:
-        log.append("", scope.causes(), RunInterrupted())
-        raise
-    except Exception as error:
-        _raise_fatal(execution)
-        if log.failed:
-            raise  # nothing more can be written: the run stays as it was
-        log.append("", scope.causes(), RunFailed(error=record_error(error, log.values)))
-        raise
-    else:
-        return output
-    finally:
-        leave(token)
-
-
-def _raise_fatal(execution: Execution) -> None:
-    """A changed flow must not write its end over what was recorded."""
-    if execution.fatal is not None:
-        raise execution.fatal
-
-
-def check_name(run_id: str | None) -> None:
-    """Raise ``UsageError`` if a run cannot be called ``run_id``."""
-    if run_id is not None and (not run_id or not run_id.isprintable()):
-        raise UsageError(f"a run's name is printable text, not {run_id!r}")
-
-
-def check_inputs(flow: Flow, inputs: Sequence[Any]) -> None:
-    """Raise ``UsageError`` if ``flow`` does not take ``inputs``."""
-    try:
-        inspect.signature(flow).bind(*inputs)
-    except TypeError as error:
-        msg = f"{flow_name(flow)}{inspect.signature(flow)} got {len(inputs)} inputs: {error}"
-        raise UsageError(msg) from error
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -370,10 +357,13 @@ def run(
     /,
     *inputs: Any,
     run_id: str | None = None,
-    **options: Any,
+    baseline_tokens: int | None = None,
+    **options: Unpack[Options],
 ) -> Result[T]:
     """Run ``flow(*inputs)`` and wait. ``options`` are those of :class:`Runtime`."""
-    return in_own_loop(arun(flow, *inputs, run_id=run_id, **options))
+    return in_own_loop(
+        arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens, **options)
+    )
 
 
 async def arun(
@@ -381,16 +371,17 @@ async def arun(
     /,
     *inputs: Any,
     run_id: str | None = None,
-    **options: Any,
+    baseline_tokens: int | None = None,
+    **options: Unpack[Options],
 ) -> Result[T]:
     """Run ``flow(*inputs)``. ``options`` are those of :class:`Runtime`."""
     async with Runtime(**options) as runtime:
-        return await runtime.arun(flow, *inputs, run_id=run_id)
+        return await runtime.arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens)
 
 
 async def stream(
-    flow: Flow, /, *inputs: Any, run_id: str | None = None, **options: Any
-) -> AsyncIterator[Item]:
+    flow: Flow, /, *inputs: Any, run_id: str | None = None, **options: Unpack[Options]
+) -> AsyncGenerator[Item]:
     """:meth:`Runtime.stream`. ``options`` are those of :class:`Runtime`."""
     async with (
         Runtime(**options) as runtime,
@@ -400,12 +391,12 @@ async def stream(
             yield item
 
 
-def resume(run_id: str, flow: Flow | None = None, **options: Any) -> Result[Any]:
+def resume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
     """Go on with a run that stopped. ``options`` are those of :class:`Runtime`."""
     return in_own_loop(aresume(run_id, flow, **options))
 
 
-async def aresume(run_id: str, flow: Flow | None = None, **options: Any) -> Result[Any]:
+async def aresume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
     """:meth:`Runtime.aresume`. ``options`` are those of :class:`Runtime`."""
     async with Runtime(**options) as runtime:
         return await runtime.aresume(run_id, flow)

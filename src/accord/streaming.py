@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from accord.flow.execution import Listener, Sent, Token
+from accord.log.cursor import Cursor
 from accord.log.events import Envelope
 from accord.log.log import Log
 
@@ -28,11 +29,12 @@ async def stream_of(start: Start) -> AsyncGenerator[Item]:
     try:
         while (item := await relay.queue.get()) is not None:
             yield item
+        if relay.failure is not None:
+            raise relay.failure
     finally:
+        relay.left = True
         run.cancel()
         await asyncio.wait([run])
-    if relay.failure is not None:
-        raise relay.failure
 
 
 class _Relay:
@@ -40,31 +42,41 @@ class _Relay:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Item | None] = asyncio.Queue(BUFFER)
-        self.failure: Exception | None = None
-        self._log: Log | None = None
-        self._passed_on = 0
-        self._turn = asyncio.Lock()
+        self.failure: BaseException | None = None
+        self.left = False
+        """The consumer has gone: nobody takes from the queue any more."""
+        self._cursor: Cursor | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     async def run(self, start: Start) -> None:
-        async with asyncio.TaskGroup() as group:
-            pump: list[asyncio.Task[None]] = []
+        """Run to the end, whatever it is; the last item is None."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._run(start, group)
+        except BaseException as error:  # noqa: BLE001  # raised again where the consumer is
+            self.failure = error
+        if not self.left:
+            await self._drain()
+            await self.queue.put(None)
 
-            def opened(log: Log) -> None:
-                self._log = log
-                pump.append(group.create_task(self._pump(log)))
+    async def _run(self, start: Start, group: asyncio.TaskGroup) -> None:
+        pumps: list[asyncio.Task[None]] = []
 
-            try:
-                await start(self._news, opened)
-            except Exception as error:  # noqa: BLE001  # raised again where the consumer is
-                self.failure = error
-            for task in pump:
-                task.cancel()
-        await self._drain()
-        await self.queue.put(None)
+        def opened(log: Log) -> None:
+            self._cursor = Cursor(log)
+            pumps.append(group.create_task(self._pump(self._cursor)))
 
-    async def _pump(self, log: Log) -> None:
+        try:
+            await start(self._news, opened)
+        except Exception as error:  # noqa: BLE001  # not wrapped in a group
+            self.failure = error
+        finally:
+            for pump in pumps:
+                pump.cancel()
+
+    async def _pump(self, cursor: Cursor) -> None:
         while True:
-            await log.changed(self._passed_on)
+            await cursor.ready()
             await self._drain()
 
     async def _news(self, news: Sent | Token) -> None:
@@ -72,9 +84,6 @@ class _Relay:
         await self.queue.put(news)
 
     async def _drain(self) -> None:
-        async with self._turn:
-            log = self._log
-            while log is not None and self._passed_on < len(log.envelopes):
-                # Counted only once it is there: cancelled in between, it is passed on later.
-                await self.queue.put(log.envelopes[self._passed_on])
-                self._passed_on += 1
+        async with self._one_at_a_time:
+            for envelope in self._cursor or ():
+                await self.queue.put(envelope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -12,7 +13,7 @@ import pytest
 
 from accord import Agent, Retry, run, tool
 from accord.agent.schema import OutputType
-from accord.engine.base import Reply, Request, ToolCall, Usage
+from accord.engine.base import Reply, Request, TextDelta, ToolCall, Usage
 from accord.engine.wire import body
 from accord.errors import (
     AuthenticationError,
@@ -252,7 +253,7 @@ def test_every_billed_attempt_is_counted_under_one_call() -> None:
     """USG-14: what a broken stream had sent was paid for."""
 
     class Breaks(ScriptedEngine):
-        async def generate(self, request: Request) -> Any:
+        async def generate(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
             broken = len(self.requests) == 0
             async for piece in super().generate(request):
                 yield piece

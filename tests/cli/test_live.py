@@ -15,6 +15,7 @@ import msgspec
 from accord import Agent, Runtime
 from accord.cli.live import MOST_ROWS, line_of, picture_of, visible
 from accord.cli.progress import RECENT, Progress, Work
+from accord.cli.render import plain
 from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import Usage
 from accord.flow.execution import Sent, Token
@@ -129,14 +130,16 @@ def test_a_call_that_a_resume_makes_again_is_told_again():
     assert not progress.active
 
 
-def in_terminal(cli: Cli, *arguments: object) -> tuple[int, bytes, bytes]:
-    """Stdout is a pipe, stderr a terminal of 12 lines."""
+def in_terminal(
+    cli: Cli, *arguments: object, stdout: int = subprocess.PIPE
+) -> tuple[int, bytes, bytes]:
+    """Stdout is a pipe, stderr a terminal of 12 lines and 80 columns."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 80, 0, 0))
     environment = {**cli.environment, "TERM": "xterm"}
     del environment["COLUMNS"]
     process = subprocess.Popen(
-        cli._command(arguments), stdout=subprocess.PIPE, stderr=side, env=environment
+        cli._command(arguments), stdout=stdout or side, stderr=side, env=environment
     )
     os.close(side)
     shown = b""
@@ -175,3 +178,13 @@ def test_on_a_terminal_a_table_is_drawn_and_taken_away(cli: Cli):
     assert "printed by the flow" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
     assert "30 agent calls" in text
+
+
+def test_on_a_terminal_the_tree_has_styles_and_fits(cli: Cli):
+    with StubServer() as stub:
+        cli("run", cli.flow(FAN.replace('"x"', '"x" * 40')), "--engine", stub.url, "--run", "r")
+    _, _, shown = in_terminal(cli, "show", "r", stdout=0)
+    lines = shown.decode().splitlines()
+    assert any("\x1b[1m" in line for line in lines)
+    assert max(len(plain(line)) for line in lines[3:]) <= 80
+    assert "xxx…" in shown.decode()

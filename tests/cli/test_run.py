@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.testing.stub import StubServer
+from accord.testing.stub import StubServer, text
 from tests.cli.command import Cli
 
 JOIN = """
@@ -237,6 +237,31 @@ def test_runs_are_listed_newest_first_and_can_be_removed(cli: Cli):
     assert "removed 1 run " in cli("prune", "--keep", "1", code=0).err
     assert "removed 0 runs" in cli("prune", "--older-than", "1", code=0).err
     assert [each["run"] for each in cli("runs", "--json").json] == ["r2"]
+
+
+def test_the_list_of_runs_has_a_line_for_each_that_is_cut_nowhere(cli: Cli):
+    name = "a name that goes on and on and on, " * 6
+    cli("run", f"{cli.flow(JOIN)}:nothing", "--run", name, code=0)
+    cli("run", f"{cli.flow(JOIN)}:nothing", "--run", "short", code=0)
+    head, short, long = cli("runs", code=0).out.splitlines()
+    assert long.startswith(name)
+    at = head.index("status")
+    assert short[at:].startswith("finished  ")
+    assert long[at:].startswith("finished  ")
+
+
+def test_a_reply_that_was_cut_is_shown(cli: Cli, stub: StubServer):
+    stub.always(text("half a", finish_reason="length"))
+    flow = cli.flow(TEAM)
+    run = ("run", f"{flow}:solo", "--text", "x", "--engine", stub.url, "--run", "r")
+    cli(*run, code=0)
+    shown = cli("show", "r", code=0).out
+    [request] = [line for line in shown.splitlines() if "request" in line]
+    assert " cut " in request
+    assert "cut = the reply reached its limit of tokens" in shown
+    states = [call["state"] for call in cli("show", "r", "--json", code=0).json["calls"]]
+    assert states == ["done", "cut"]
+    assert "replies cut" in cli("tax", "r", code=0).out
 
 
 def test_what_a_model_wrote_cannot_command_the_terminal(cli: Cli):

@@ -9,12 +9,12 @@ import pytest
 
 from accord import Agent, Runtime, gather, sleep, step
 from accord.cli.document import simplify
-from accord.cli.tree import Node, flatten, tree_of, usage_below
+from accord.cli.render import clean, columns, cost, count, plain, seconds, share, stretches, styled
+from accord.cli.tree import Node, flatten, tree_of
 from accord.clock import VirtualClock, run_virtual
 from accord.log.fold import index_calls
 from accord.log.log import Log
 from accord.observe.critical import Segment
-from accord.observe.render import clean, cost, count, seconds, share, stretches
 from accord.testing.scripted import ScriptedEngine
 
 writer = Agent("writer")
@@ -95,7 +95,7 @@ def test_tasks_of_the_flows_own_have_a_place():
 
 def test_usage_is_on_requests_and_adds_up():
     nodes = tree_of(index_calls(log_of(two_branches).envelopes), [], live=False)
-    whole = sum(usage_below(node).prompt for node in nodes)
+    whole = sum(node.usage_below.prompt for node in nodes)
     listed = [each["usage"].prompt for each in flatten(nodes) if each["usage"] is not None]
     assert sum(listed) == whole > 0
 
@@ -122,6 +122,11 @@ def test_numbers_are_readable():
     assert [cost(each) for each in (None, 0.0, 0.0123, 12.0)] == ["–", "$0", "$0.0123", "$12.00"]
     assert clean("a\x1b[1m\n\u2028b\ud800") == "a [1m b "
     assert clean("abcdef", 4) == "abc…"
+
+
+def test_columns_are_aligned_whatever_is_in_them():
+    rows = [["a", styled("1", "red")], ["日本", "234"], ["", ""]]
+    assert [plain(line) for line in columns(rows, "<>")] == ["a       1", "日本  234", ""]
 
 
 def test_neighbours_on_the_critical_path_are_joined():

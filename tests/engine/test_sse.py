@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.engine.http import EventDecoder
+from accord.engine.sse import EventDecoder
 from accord.errors import EngineProtocolError
 
 
@@ -35,6 +35,7 @@ def test_any_chunking_gives_the_same_payloads(
 
 
 def test_unicode_line_separators_inside_a_payload_survive() -> None:
+    """STR-14."""
     line = 'data: {"content":"x\u2028y\u0085z\x0b\x1c"}\n\n'
     assert decoded(line.encode()) == ['{"content":"x\u2028y\u0085z\x0b\x1c"}']
 

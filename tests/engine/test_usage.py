@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.engine.base import Usage
-from accord.engine.wire import normalise_usage
+from accord.engine.usage import normalise_usage
 
 
 def test_openai_prompt_tokens_include_the_cached_ones() -> None:
+    """USG-4."""
     usage = {
         "prompt_tokens": 100,
         "completion_tokens": 20,
@@ -26,6 +27,7 @@ def test_openai_prompt_tokens_include_the_cached_ones() -> None:
 
 
 def test_anthropic_input_tokens_exclude_what_was_read_and_written() -> None:
+    """USG-4."""
     usage = {
         "input_tokens": 30,
         "output_tokens": 20,
@@ -115,6 +117,7 @@ DETAILS = ("prompt_tokens_details", "completion_tokens_details", "input_tokens_d
     )
 )
 def test_parts_never_exceed_the_whole(usage: dict[str, Any]) -> None:
+    """USG-4: whatever an engine says."""
     found = normalise_usage(usage)
     if found is not None:
         assert min(found.prompt, found.completion, found.cached, found.cache_write) >= 0

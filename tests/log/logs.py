@@ -5,7 +5,7 @@ from accord.log.events import RunResumed
 from accord.log.log import Log
 from accord.log.store.base import Durability, Store
 from accord.log.store.memory import MemoryStore
-from accord.testing.conformance import ELSEWHERE
+from accord.testing.conformance.kit import ELSEWHERE
 
 
 def note(number: int) -> RunResumed:

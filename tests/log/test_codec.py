@@ -21,7 +21,7 @@ from accord.log.codec import ValueCodec, decode_envelope, printable
 from accord.log.events import RunFinished, Value
 from accord.log.log import Log, read_log
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import ELSEWHERE, Now
+from accord.testing.conformance.kit import ELSEWHERE, Now
 from tests.log.values import Alias, Colour, Extra, Model, Plain, alike, values
 
 
@@ -57,6 +57,7 @@ def there_and_back(value: object) -> Any:
 @example(Alias(Name="by alias"))
 @example(Extra.model_validate({"$odd": 1, "b": [2]}))
 def test_a_value_comes_back_as_it_was(value: object):
+    """CKP-6, among others: lone surrogates are kept."""
     back = there_and_back(value)
     assert alike(back, value), f"{value!r} came back as {back!r}"
 
@@ -206,6 +207,7 @@ def define(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_class_that_has_gone_is_named_and_its_value_kept(define, monkeypatch):
+    """CKP-8."""
     stored = encode([define(DATACLASS).X(a=7)])
     monkeypatch.delitem(sys.modules, "shapes")
     with pytest.raises(UnknownTypeError, match="shapes:X") as caught:
@@ -243,6 +245,7 @@ def test_an_enum_that_lost_a_member_keeps_the_value(define):
 
 
 def test_a_module_that_cannot_be_imported_keeps_the_value(define, monkeypatch, tmp_path: Path):
+    """CKP-8."""
     stored = encode(define(DATACLASS).X(a=7))
     monkeypatch.delitem(sys.modules, "shapes")
     (tmp_path / "shapes.py").write_text("this is no Python")
@@ -295,6 +298,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 def test_500_steps_that_append_1_kb_to_a_list_take_under_3_mb(tmp_path: Path, message):
+    """CKP-1."""
     path = tmp_path / "log.sqlite3"
     store = SqliteStore(path, now_s=Now())
     lease = store.acquire(store.create("run", "flow"), ELSEWHERE)

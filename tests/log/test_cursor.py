@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.log.cursor import Cursor
+from accord.log.events import Envelope
 from tests.log.logs import new_log, note
+
+
+async def following(cursor: Cursor) -> list[Envelope]:
+    """What comes next, however long it takes."""
+    while True:
+        await cursor.ready()
+        if found := list(cursor):
+            return found
 
 
 def test_a_cursor_waits_and_sees_each_event_once():
@@ -18,7 +27,7 @@ def test_a_cursor_waits_and_sees_each_event_once():
         async def reader() -> None:
             cursor = Cursor(log)
             while sum(map(len, seen)) < 6:
-                seen.append([envelope.seq for envelope in await cursor.next()])
+                seen.append([envelope.seq for envelope in await following(cursor)])
 
         async def writer() -> None:
             for count in (1, 3, 2):
@@ -40,11 +49,11 @@ def test_a_cursor_passes_over_what_it_is_not_for():
         cursor = Cursor(log, start=1, only=lambda envelope: envelope.scope == "mine")
         for scope in ("mine", "other", "mine", "other"):
             log.append(scope, (), note(0))
-        assert [envelope.seq for envelope in cursor.read()] == [2]
+        assert [envelope.seq for envelope in cursor] == [2]
         loop = asyncio.get_running_loop()
         loop.call_later(1, log.append, "other", (), note(0))
         loop.call_later(2, log.append, "mine", (), note(0))
-        assert [envelope.seq for envelope in await cursor.next()] == [5]
+        assert [envelope.seq for envelope in await following(cursor)] == [5]
         assert VirtualClock().now_ns() == 2 * NANOSECONDS
 
     run_virtual(main())
@@ -53,13 +62,27 @@ def test_a_cursor_passes_over_what_it_is_not_for():
 def test_a_reader_that_gave_up_does_not_stop_the_others():
     async def main():
         log, _ = new_log()
-        waiting = [asyncio.get_running_loop().create_task(Cursor(log).next()) for _ in range(3)]
+        waiting = [asyncio.get_running_loop().create_task(following(Cursor(log))) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         log.append("", (), note(1))
         assert [len(await task) for task in waiting[1:]] == [1, 1]
         await asyncio.wait(waiting)
         assert waiting[0].cancelled()
+
+    run_virtual(main())
+
+
+def test_an_event_counts_as_seen_when_the_next_is_asked_for():
+    async def main():
+        log, _ = new_log()
+        cursor = Cursor(log)
+        for number in range(3):
+            log.append("", (), note(number))
+        for envelope in cursor:
+            if envelope.seq == 1:
+                break  # as if cancelled with it in hand
+        assert [envelope.seq for envelope in cursor] == [1, 2]
 
     run_virtual(main())
 
@@ -74,7 +97,7 @@ def test_diffs_between_cursors_add_up_to_the_log(steps: list[int], start: int):
         seen: list[list[int]] = [[], [], []]
 
         def look(which: int) -> None:
-            seen[which] += [envelope.seq for envelope in cursors[which].read()]
+            seen[which] += [envelope.seq for envelope in cursors[which]]
 
         for step in steps:
             if step == 0:

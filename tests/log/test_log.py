@@ -20,7 +20,7 @@ from accord.log.log import GROUP_EVENTS, Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Lease
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import ELSEWHERE, Now
+from accord.testing.conformance.kit import ELSEWHERE, Now
 from tests.log.logs import new_log, note, numbers
 
 WAITED_FOR: list[Durability] = ["sync", "async"]
@@ -152,7 +152,7 @@ def test_code_that_is_alone_commits_on_the_spot():
     async def main():
         log, store = new_log()
         log.append("", (), note(1))
-        waiting = log.barrier()
+        waiting = log.barrier(alone=True)
         with pytest.raises(StopIteration):
             waiting.send(None)  # it never gave the turn away
         assert len(store.read(log.run)) == 1
@@ -163,7 +163,6 @@ def test_code_that_is_alone_commits_on_the_spot():
 def test_branches_that_wait_in_one_turn_share_a_transaction():
     async def main():
         log, store = new_log()
-        log.branches = 20
 
         async def one(number: int) -> None:
             log.append("", (), note(number))
@@ -181,12 +180,11 @@ def test_branches_that_wait_in_one_turn_share_a_transaction():
 
 
 def test_cancelled_waiters_disturb_nobody_and_undo_nothing():
-    """An event is a fact as soon as it is appended: to stop waiting for it does not unmake it."""
+    """CKP-11: an event is a fact once it is appended; to stop waiting for it does not unmake it."""
     safe: list[int] = []
 
     async def main():
         log, store = new_log()
-        log.branches = 20
 
         async def one(number: int) -> None:
             log.append("", (), note(number))
@@ -252,7 +250,6 @@ def test_a_failing_store_is_reported_to_every_waiter_and_to_whoever_comes_later(
     async def main():
         store = SmallStore()
         log, _ = new_log(store)
-        log.branches = 5
         store.room = False
 
         async def one(number: int) -> None:

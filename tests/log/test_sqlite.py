@@ -23,10 +23,11 @@ from accord.errors import (
     RunLockedError,
 )
 from accord.log.blobs import digest_of
+from accord.log.store import sqlite, sqlite_file
 from accord.log.store.base import Lease
 from accord.log.store.sqlite import SqliteStore
 from accord.log.store.sqlite_file import VERSION
-from accord.testing.conformance import ELSEWHERE, Now, blobs, new_run, record, records
+from accord.testing.conformance.kit import ELSEWHERE, Now, blobs, new_run, record, records
 
 
 def open_at(path: Path, now: Now | None = None) -> SqliteStore:
@@ -231,6 +232,8 @@ def append_one(path: Path, number: int, together: Barrier) -> Lease:
 
 @pytest.mark.parametrize("attempt", range(3))
 def test_32_tasks_open_the_same_new_file(path: Path, attempt: int):
+    """SYN-17."""
+
     async def main() -> list[Lease]:
         together = Barrier(32)
         loop = asyncio.get_running_loop()
@@ -263,12 +266,31 @@ def test_a_new_file_that_another_writes_is_waited_for(path: Path):
     writer.close()
 
 
+def test_a_file_that_stays_locked_fails_its_writer_aloud(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """SYN-19: longer than the busy timeout is an error, and nothing is lost or half written."""
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
+    store = open_at(path)
+    lease = store.acquire(new_run(store, "run", count=2), ELSEWHERE)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LogWriteError, match=r"log\.sqlite3.*locked.*End the process"):
+        store.append(lease, 2, records(1, 2), blobs(b"not written"))
+    other.execute("COMMIT")
+    other.close()
+    assert store.read("run") == records(2)
+    store.append(lease, 2, records(1, 2), {})
+    assert store.check() == []
+    store.close()
+
+
 WRITER = """
 import sys
 from pathlib import Path
 from accord.log.store.holder import this_process
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import Now, blobs, record
+from accord.testing.conformance.kit import Now, blobs, record
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -295,6 +317,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
 
 
 def test_8_processes_write_50_records_each_to_one_new_file(path: Path):
+    """SYN-19."""
     writers = [spawn(WRITER, path, number) for number in range(8)]
     assert [read_line(writer) for writer in writers] == ["ready"] * 8
     for writer in writers:
@@ -318,7 +341,7 @@ import sys
 from pathlib import Path
 from accord.log.store.holder import this_process
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import Now, records
+from accord.testing.conformance.kit import Now, records
 
 store = SqliteStore(Path(sys.argv[1]), now_s=Now())
 lease = store.acquire("run", this_process())
@@ -348,7 +371,7 @@ def test_a_writer_that_slept_through_its_lease_is_fenced_by_its_heir(path: Path)
     stale = sleeper.acquire(sleeper.create("run", "flow"), ELSEWHERE)
     now.pass_lease()
     lease = heir.acquire("run", "other-host/2/2")
-    with pytest.raises(FencedError, match="'run' was taken over"):
+    with pytest.raises(FencedError, match=r"'run' was taken over.*accord show run"):
         sleeper.append(stale, 0, records(1), {})
     heir.append(lease, 0, records(2), {})
     assert sleeper.read("run") == records(2)
@@ -360,6 +383,7 @@ def test_a_writer_that_slept_through_its_lease_is_fenced_by_its_heir(path: Path)
 
 
 def test_a_page_takes_few_statements_however_many_rows(store: SqliteStore):
+    """CKP-4."""
     for _ in range(500):
         store.create(None, "flow")
     long = new_run(store, "long", count=500)
@@ -386,6 +410,7 @@ def rows_of(path: Path) -> Counter[str]:
 def test_pruning_a_thousand_runs_leaves_no_row_and_no_blob_of_theirs(
     store: SqliteStore, path: Path
 ):
+    """CKP-3."""
     for number in range(1000):
         new_run(store, count=3, bodies=[b"shared", b"of %d" % number])
     assert rows_of(path) == {"runs": 1000, "records": 3000, "blobs": 1001, "uses": 2000}
@@ -393,6 +418,13 @@ def test_pruning_a_thousand_runs_leaves_no_row_and_no_blob_of_theirs(
     assert (pruned.runs, pruned.records, pruned.blobs) == (990, 2970, 990)
     assert rows_of(path) == {"runs": 10, "records": 30, "blobs": 11, "uses": 20}
     assert store.check() == []
+
+
+def test_a_delete_does_not_read_the_blobs_that_stay(store: SqliteStore):
+    plan = store.connection().execute(f"EXPLAIN QUERY PLAN {sqlite._REMOVE_BLOBS}", {"runs": "[1]"})
+    steps = [row["detail"] for row in plan]
+    assert any(step.startswith("SEARCH blobs") for step in steps), steps
+    assert not any(step.startswith("SCAN blobs") for step in steps), steps
 
 
 # -- durability --------------------------------------------------------------------------------

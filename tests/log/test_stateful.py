@@ -17,7 +17,7 @@ from accord.log.blobs import digest_of
 from accord.log.store.base import LEASE_S, Lease, Store
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import Now, blobs, record
+from accord.testing.conformance.kit import Now, blobs, record
 
 BODIES = [b"", b"a", b"bb", b"ccc" * 1000]
 

@@ -14,7 +14,8 @@ from accord.log.store.base import Store
 from accord.log.store.holder import surely_dead, this_process
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
-from accord.testing.conformance import STORE_CHECKS, Check, Make, Now, check_name, check_store
+from accord.testing.conformance import STORE_CHECKS, check_name, check_store
+from accord.testing.conformance.kit import Check, Make, Now
 
 
 def in_memory(_: Path) -> Make:

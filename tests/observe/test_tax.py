@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ from hypothesis import strategies as st
 from accord import Agent, Prices, Runtime, gather, run, sleep, step
 from accord.clock import VirtualClock, WallClock, run_virtual
 from accord.engine.base import Capabilities, Reply, Request, Timings, Usage
-from accord.log.store.base import Store
+from accord.log.store.base import Lease, Store
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
 from accord.observe.ledger import apportion
 from accord.observe.tax import Tax, quantile
 from accord.testing.scripted import ScriptedEngine
+from accord.tokens.count import estimate
 
 BRIEF = "The first sentence of the brief is long enough.\nAnd here is the second one, also long."
 planner = Agent("planner", "Plan it.", coordination=True)
@@ -71,6 +75,69 @@ def test_what_an_agent_wrote_itself_is_history_and_what_a_step_gave_is_tools() -
     assert origins["tools"] > 0
     assert origins["history"] > 0
     assert origins["peers"] == 0
+
+
+SAID = "Vaultic writes an audit log of every access to it. It has no free trial."
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        SAID,
+        f"- {SAID}",
+        f"Chapter one: {SAID}",
+        f"1. {SAID}",
+        f"> {SAID}",
+        f'{{"text":"{SAID}"}}',
+        f"Please improve this: {SAID}",
+        f"The planner said that {SAID[:-1]}, and so on",
+        "\n".join(f"- {sentence}" for sentence in SAID.split(". ")),
+    ],
+)
+def test_what_another_agent_said_is_found_again_however_it_is_put(wrapped: str) -> None:
+    async def flow(brief: str) -> None:
+        await planner(brief)
+        await writer(wrapped)
+
+    origins = tax_of_run(flow, BRIEF, engine=ScriptedEngine(SAID)).tokens.by_origin
+    assert origins["peers"] > 0.6 * estimate(SAID)
+
+
+@dataclass
+class Findings:
+    facts: list[str]
+
+
+def test_typed_replies_are_found_again_in_what_a_flow_makes_of_them() -> None:
+    """The shapes of the demo: facts as a list, a section under its title."""
+
+    researcher = Agent("researcher", output=Findings)
+
+    async def flow(brief: str) -> None:
+        found = await researcher(brief)
+        await writer("\n".join(f"- {fact}" for fact in found.facts))
+
+    facts = ["Lockbox costs four dollars a user.", "Keyring is slow in the browser."]
+    engine = ScriptedEngine(lambda r: {"facts": facts} if r.agent == "researcher" else "x")
+    origins = tax_of_run(flow, BRIEF, engine=engine).tokens.by_origin
+    assert origins["peers"] >= sum(map(estimate, facts))
+
+
+def test_work_that_a_crash_cut_off_is_lost_time() -> None:
+    async def main() -> Tax:
+        store = MemoryStore()
+        runtime = Runtime(
+            engine=ScriptedEngine("x", decode_s=10.0), log=store, clock=VirtualClock()
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(runtime.arun(writer, "go", run_id="r"))
+            await asyncio.sleep(4)
+            task.cancel()
+        return (await runtime.aresume("r", writer)).tax
+
+    tax = run_virtual(main())
+    assert tax.closes
+    assert (tax.time.makespan, tax.time.lost, tax.time.thinking) == (14.0, 4.0, 10.0)
 
 
 def test_time_is_told_apart_along_the_critical_path() -> None:
@@ -154,25 +221,35 @@ def test_cost_is_per_agent_and_unknown_is_not_zero() -> None:
     assert tax_of_run(writer, "x", engine=ScriptedEngine()).agents["writer"].cost is None
 
 
-def test_an_injected_delay_of_the_log_is_in_a_named_part(tmp_path: Path) -> None:
-    """OBS-11: 95% of the wall time has a name, and here all of it."""
-    import threading
+def test_time_spent_on_the_log_has_a_name(tmp_path: Path) -> None:
+    """OBS-11: 200 ms in each commit; the report says how much of the run that was."""
+
+    class Later(WallClock):
+        def __init__(self) -> None:
+            self.extra_ns = 0
+
+        def now_ns(self) -> int:
+            return super().now_ns() + self.extra_ns
 
     class Slow(SqliteStore):
-        def append(self, *args: Any) -> None:
-            threading.Event().wait(0.05)
-            super().append(*args)
+        def append(
+            self, lease: Lease, first: int, records: Sequence[bytes], blobs: Mapping[str, bytes]
+        ) -> None:
+            clock.extra_ns += 200_000_000
+            super().append(lease, first, records, blobs)
 
     async def flow() -> None:
         await writer("one")
         await writer("two")
 
-    slow = Slow(tmp_path / "log.db", now_s=WallClock().epoch_s)
-
-    tax = run(flow, engine=ScriptedEngine("x"), log=slow).tax
-    assert tax.closes
-    assert tax.time.makespan >= 0.1
-    assert tax.time.runtime >= 0.95 * tax.time.makespan
+    clock = Later()
+    store = Slow(tmp_path / "log.db", now_s=WallClock().epoch_s)
+    result = run(flow, engine=ScriptedEngine("x"), log=store, clock=clock)
+    commits = result.log.statistics().commits
+    assert result.tax.closes
+    assert result.log.statistics().commit_ns >= commits * 200_000_000
+    assert result.tax.time.runtime >= 0.95 * result.tax.time.makespan >= 0.95 * 0.2 * 3
+    store.close()
 
 
 def test_a_run_without_agents_has_a_report() -> None:

@@ -26,7 +26,7 @@ from accord.errors import (
     UsageError,
 )
 from accord.flow.call import call
-from accord.flow.scope import Scope
+from accord.flow.scope import CallScope
 from accord.log.blobs import digest_of
 from accord.sync.gather import gather
 
@@ -67,7 +67,7 @@ class Agent(Generic[T]):
     coordination: bool
     extra: Mapping[str, Any]
     reply_type: OutputType = field(repr=False, compare=False)
-    _key: str = field(repr=False, compare=False)
+    _version: str = field(repr=False, compare=False)
 
     @overload
     def __init__(
@@ -150,7 +150,7 @@ class Agent(Generic[T]):
         put(self, "coordination", coordination)
         put(self, "extra", dict(extra or {}))
         put(self, "reply_type", OutputType(output))
-        put(self, "_key", digest_of(msgspec.json.encode(self.request([]))))
+        put(self, "_version", _version(self.instructions, self.request([])))
 
     async def __call__(self, *inputs: Any, **named: Any) -> T:
         """The agent's answer to ``inputs``: texts as they stand, anything else as JSON.
@@ -159,14 +159,15 @@ class Agent(Generic[T]):
         :class:`accord.errors.EngineError` if the engine fails for good.
         """
 
-        async def body(_scope: Scope) -> T:
+        async def body(_scope: CallScope) -> T:
             return await _Turn(self, inputs, named).run()
 
         result: T = await call(
             "agent",
             self.name,
-            [*inputs, named, self._key],
+            [*inputs, named] if named else inputs,
             body,
+            version=self._version,
             coordination=self.coordination,
             timeout_s=self.timeout_s,
         )
@@ -279,6 +280,15 @@ class _Turn(Generic[T]):
             f"{self._agent.tool_rounds} replies; raise tool_rounds, or say in its instructions "
             "when to stop"
         )
+
+
+def _version(instructions: str, request: Request) -> str:
+    """Changes with whatever the agent's definition sends to an engine."""
+    try:
+        return digest_of(msgspec.json.encode([instructions, request]))
+    except TypeError as error:
+        msg = f"agent {request.agent!r}: extra must be plain data, as it goes into a JSON body"
+        raise UsageError(f"{msg} ({error})") from error
 
 
 def _with_valid_arguments(asked: ToolCall) -> ToolCall:

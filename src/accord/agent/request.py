@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import cast
 
-from accord.engine.base import Engine, Reply, Request, TextDelta, Usage
-from accord.errors import EngineProtocolError, TransientEngineError, UsageError
+from accord.engine.base import Engine, Reply, Request, TextDelta, ToolCall, Usage
+from accord.errors import EngineError, EngineProtocolError, TransientEngineError, UsageError
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
-from accord.flow.scope import Scope
+from accord.flow.scope import CallScope
 from accord.log.events import AttemptFailed, Spent
 from accord.schedule.gate import Gate
 from accord.tokens.count import estimate
@@ -26,6 +26,9 @@ from accord.tokens.count import estimate
 @dataclass(frozen=True, kw_only=True)
 class Retry:
     """How often and how patiently to try again. Pauses are in seconds.
+
+    ``attempts`` bounds a call over all processes that make it; a resumed run that had failed
+    starts anew.
 
     Before attempt n + 1 the pause is ``base_s`` * 2**(n - 1), at most ``cap_s``, of which up to
     half is random. An engine's own ``retry-after`` wins, and gives up if above ``patience_s``.
@@ -45,9 +48,9 @@ class Retry:
         """How long to wait after ``attempt`` (1 is the first) failed; None to give up."""
         if attempt >= self.attempts:
             return None
-        asked: float | None = getattr(error, "retry_after_s", None)
-        if asked is not None:
-            return asked if asked <= self.patience_s else None
+        asked_s = error.retry_after_s
+        if asked_s is not None:
+            return asked_s if asked_s <= self.patience_s else None
         pause_s = min(self.cap_s, self.base_s * 2 ** (attempt - 1))
         return pause_s * (0.5 + random.random() / 2)
 
@@ -57,18 +60,19 @@ async def ask(
 ) -> Reply:
     """Make the request through the run's gate, recorded as one call."""
 
-    async def body(scope: Scope) -> Measured:
+    async def body(scope: CallScope) -> Measured:
         return await _Asking(request, scope, scope.execution.gates.of(engine), retry).run()
 
-    name = request.agent
-    reply = await call("request", name, [request], body, keep_input=True, coordination=coordination)
+    reply = await call(
+        "request", request.agent, [request], body, keep_input=True, coordination=coordination
+    )
     return cast("Reply", reply)
 
 
 class _Asking:
     """The attempts of one request."""
 
-    def __init__(self, request: Request, scope: Scope, gate: Gate, retry: Retry) -> None:
+    def __init__(self, request: Request, scope: CallScope, gate: Gate, retry: Retry) -> None:
         self._request = request
         self._scope = scope
         self._gate = gate
@@ -77,25 +81,29 @@ class _Asking:
         self._text: list[str] = []
         self._sent_at = 0
         self._first_at: int | None = None
-        self._call = scope.frontier[0]
         scope.partial = self._partial
 
     async def run(self) -> Measured:
+        await self._gate.start()  # loading a model is no queueing
         asked_at = self._log.now()
-        for attempt in range(1, self._retry.attempts + 1):
+        attempt = self._scope.attempts
+        while True:
+            attempt += 1
             try:
-                reply = await self._attempt()
-            except TransientEngineError as error:
-                random = Random(f"{self._scope.execution.seed}/{self._scope.path}/{attempt}")
-                pause_s = self._retry.pause_s(error, attempt, random)
+                return self._measured(await self._attempt(), asked_at)
+            except EngineError as error:
+                pause_s = self._pause_s(error, attempt)
+                if pause_s is not None or self._text or isinstance(error, TransientEngineError):
+                    self._attempt_failed(attempt, error, pause_s or 0.0)
                 if pause_s is None:
-                    self._attempt_failed(attempt, error, 0.0)
                     raise
-                self._attempt_failed(attempt, error, pause_s)
                 self._gate.cool_down(pause_s)
-            else:
-                return self._measured(reply, asked_at)
-        raise AssertionError
+
+    def _pause_s(self, error: EngineError, attempt: int) -> float | None:
+        if not isinstance(error, TransientEngineError):
+            return None
+        random = Random(f"{self._scope.execution.seed}/{self._scope.path}/{attempt}")
+        return self._retry.pause_s(error, attempt, random)
 
     async def _attempt(self) -> Reply:
         self._text, self._first_at = [], None
@@ -117,8 +125,10 @@ class _Asking:
                 close = getattr(replies, "aclose", None)
                 if close is not None:
                     await close()
-        msg = f"engine {self._gate.engine.name} ended without a reply"
-        raise EngineProtocolError(msg)
+        raise EngineProtocolError(
+            f"engine {self._gate.engine.name} ended without a Reply; its generate() must yield "
+            "one, last"
+        )
 
     def _take(self, piece: TextDelta) -> None:
         if self._first_at is None:
@@ -127,7 +137,7 @@ class _Asking:
 
     def _measured(self, reply: Reply, asked_at: int) -> Measured:
         ended_at = self._log.now()
-        usage = reply.usage or self._estimate(reply.text)
+        usage = reply.usage or self._estimate(reply.text, reply.tool_calls)
         spent = Spent(
             queued_ns=self._sent_at - asked_at,
             first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
@@ -135,10 +145,10 @@ class _Asking:
         )
         return Measured(reply, usage, reply.timings, spent, self._cost(usage))
 
-    def _attempt_failed(self, attempt: int, error: TransientEngineError, pause_s: float) -> None:
+    def _attempt_failed(self, attempt: int, error: EngineError, pause_s: float) -> None:
         usage, cost = self._partial()
         failed = AttemptFailed(
-            call=self._call,
+            call=self._scope.start,
             attempt=attempt,
             error=record_error(error, self._log.values),
             retry_in_s=pause_s,
@@ -146,19 +156,30 @@ class _Asking:
             cost=cost,
         )
         self._text = []
-        self._scope.saw_end(self._log.append(self._scope.path, self._scope.causes(), failed))
+        self._scope.saw_end(self._log.append(self._scope.path, self._scope.take_causes(), failed))
 
     def _partial(self) -> tuple[Usage | None, float | None]:
         """What the running attempt has cost: an engine bills what it had begun to send."""
         if not self._text:
             return None, None
-        usage = self._estimate("".join(self._text))
+        usage = self._estimate("".join(self._text), ())
         return usage, self._cost(usage)
 
-    def _estimate(self, completion: str) -> Usage:
-        prompt = sum(estimate(message.content) for message in self._request.messages)
-        return Usage(prompt=prompt, completion=estimate(completion), estimated=True)
+    def _estimate(self, text: str, tool_calls: tuple[ToolCall, ...]) -> Usage:
+        request = self._request
+        prompt = sum(
+            estimate(message.content) + _arguments(message.tool_calls)
+            for message in request.messages
+        )
+        prompt += sum(estimate(f"{spec.description}{spec.parameters}") for spec in request.tools)
+        return Usage(
+            prompt=prompt, completion=estimate(text) + _arguments(tool_calls), estimated=True
+        )
 
     def _cost(self, usage: Usage) -> float | None:
         prices = self._gate.capabilities.prices
         return None if prices is None else prices.cost(usage)
+
+
+def _arguments(tool_calls: tuple[ToolCall, ...]) -> int:
+    return sum(estimate(tool_call.name + tool_call.arguments) for tool_call in tool_calls)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
@@ -13,8 +13,7 @@ from accord.agent.context import render
 from accord.engine.base import ToolCall, ToolSpec
 from accord.errors import UsageError
 from accord.flow.call import call
-from accord.flow.scope import Scope
-from accord.flow.step import in_thread
+from accord.flow.function import RecordedFunction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,32 +23,23 @@ class InvalidArgumentsError(ValueError):
     """The model's arguments do not fit the tool; the message tells the model why."""
 
 
-class Tool(Generic[P, T]):
+class Tool(RecordedFunction[P, T]):
     """A function with the schema by which models call it."""
 
     def __init__(
         self, function: Callable[P, T], *, name: str, pure: bool, timeout_s: float | None
     ) -> None:
-        update_wrapper(self, function)
-        self.name = name
-        self.pure = pure
-        self.timeout_s = timeout_s
-        self._function = function
-        self._is_async = inspect.iscoroutinefunction(function)
-        self._arguments = _arguments_type(function, name)
-        schema = msgspec.json.schema(self._arguments, ref_template="#/$defs/{name}")
-        definitions = schema.pop("$defs")
-        parameters = definitions.pop(self._arguments.__name__)
-        parameters.pop("title", None)
-        if definitions:
-            parameters["$defs"] = definitions
+        super().__init__(function, name=name, pure=pure, timeout_s=timeout_s)
+        self._arguments = _arguments_type(function, self.name)
         self.spec = ToolSpec(
-            name=name, description=inspect.cleandoc(function.__doc__ or ""), parameters=parameters
+            name=self.name,
+            description=inspect.cleandoc(function.__doc__ or ""),
+            parameters=_parameters(self._arguments),
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The plain function."""
-        return self._function(*args, **kwargs)
+        return self.function(*args, **kwargs)
 
     def arguments(self, text: str) -> dict[str, Any]:
         """The keyword arguments in a model's JSON; raises :class:`InvalidArgumentsError`."""
@@ -67,19 +57,12 @@ class Tool(Generic[P, T]):
                 "tool",
                 self.name,
                 [arguments],
-                partial(self._work, arguments),
+                self.body((), arguments),
                 pure=self.pure,
                 keep_input=True,
                 timeout_s=self.timeout_s,
             )
         )
-
-    async def _work(self, arguments: dict[str, Any], scope: Scope) -> Any:
-        if self._is_async:
-            function: Any = self._function
-            return await function(**arguments)
-        work: Callable[[], Any] = partial(self._function, **arguments)
-        return await in_thread(scope, work)
 
 
 def tool(
@@ -97,16 +80,15 @@ def tool(
     """
     if function is None:
         return partial(tool, name=name, pure=pure, timeout_s=timeout_s)
-    return Tool(function, name=name or function.__name__, pure=pure, timeout_s=timeout_s)
+    return Tool(function, name=name, pure=pure, timeout_s=timeout_s)
 
 
 def _arguments_type(function: Callable[..., Any], name: str) -> type[msgspec.Struct]:
-    hints = get_type_hints(function)
+    hints = get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            msg = f"tool {name}: a model cannot fill *{parameter.name}; name each parameter"
-            raise UsageError(msg)
+            raise UsageError(f"tool {name}: a model cannot fill *{parameter.name}; name each one")
         hint = hints.get(parameter.name, Any)
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))
@@ -115,5 +97,13 @@ def _arguments_type(function: Callable[..., Any], name: str) -> type[msgspec.Str
     try:
         return msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
     except TypeError as error:
-        msg = f"tool {name}: {error}"
-        raise UsageError(msg) from error
+        raise UsageError(f"tool {name}: {error}") from error
+
+
+def _parameters(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of an object, with what it refers to inside."""
+    schema = msgspec.json.schema(arguments)
+    definitions: dict[str, Any] = schema["$defs"]
+    parameters: dict[str, Any] = definitions.pop(arguments.__name__)
+    parameters.pop("title", None)
+    return {**parameters, "$defs": definitions} if definitions else parameters

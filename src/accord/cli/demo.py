@@ -13,14 +13,14 @@ from typing import Any
 
 from accord.cli.document import document
 from accord.cli.execute import Ending, drive
-from accord.cli.failures import FAILED, SUCCESS, describe, tell
-from accord.cli.interrupt import EXIT_CODE, Interrupted, tell_interrupted
-from accord.cli.live import watching
-from accord.cli.streams import Answer, next_command, say, show
-from accord.engine.base import Engine, Usage
+from accord.cli.failures import FAILED, SUCCESS, describe
+from accord.cli.render import count, tax_lines, times, total
+from accord.cli.streams import Answer, next_command, say
+from accord.cli.tree import cut_replies
+from accord.engine.base import Engine
 from accord.engine.select import select
 from accord.errors import UsageError
-from accord.observe.render import count, tax_view, times
+from accord.observe.ledger import add_usages
 from accord.runtime import Result, Runtime
 
 
@@ -35,12 +35,8 @@ class Results:
     @property
     def ledger(self) -> dict[str, int]:
         """Our view of both runs, in the words of the engine's counters."""
-        usages: list[Usage] = [each.usage for each in (self.solo, self.team) if each is not None]
-        return {
-            "prompt": sum(usage.prompt for usage in usages),
-            "cached": sum(usage.cached for usage in usages),
-            "completion": sum(usage.completion for usage in usages),
-        }
+        usage = add_usages(each.usage for each in (self.solo, self.team) if each is not None)
+        return {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
 
     @property
     def agrees(self) -> bool | None:
@@ -52,31 +48,23 @@ class Results:
 
 def demo_command(options: argparse.Namespace) -> int:
     """``accord demo``."""
-    answer = Answer()
-    ending, results = Ending(), Results()
-    code = _work(options, ending, results)
-    if results.team is not None:
-        code = _report(options, answer, results)
-    if options.json is not None:
-        _write_json(options.json, answer, _told(ending, results))
-    return code
+    answer, ending, results = Answer(), Ending(), Results()
 
-
-def _work(options: argparse.Namespace, ending: Ending, results: Results) -> int:
-    try:
+    def work() -> None:
         folder = _folder(options.out)
         _check_place(options.json)
         engine = select(options.engine, model=options.model)
         say(f"engine: {engine.name}; report and tax table go to {folder}")
         drive(_both(engine, options.log, ending, results))
-    except (KeyboardInterrupt, Interrupted) as error:
-        ending.error = error
-        tell_interrupted(ending.run, options.log)
-        return EXIT_CODE
-    except Exception as error:  # noqa: BLE001  # all are told
-        ending.error = error
-        return tell(error, debug=options.debug, run=ending.run, log=options.log)
-    return SUCCESS
+
+    code = ending.attempt(work, options)
+    if results.team is not None:
+        code = _report(options, answer, results, results.team)
+    if options.json == "-":
+        answer.document(_told(ending, results))
+    elif options.json is not None:
+        Path(options.json).write_bytes(document(_told(ending, results)))
+    return code
 
 
 async def _both(engine: Engine, log: str | None, ending: Ending, results: Results) -> None:
@@ -85,19 +73,14 @@ async def _both(engine: Engine, log: str | None, ending: Ending, results: Result
     async with Runtime(engine=engine, log=log) as runtime:
         await engine.start()  # the model is fetched here, with pip's progress on stderr
         before = await _counters(engine)
-        with watching(quiet=False, title="one agent") as view:
-            results.solo = await runtime.arun(
-                solo, BRIEF, listener=view.listener, opened=ending.following(view.opened)
-            )
-        alone = results.solo.usage
-        with watching(quiet=False, title="team of four roles") as view:
-            results.team = await runtime.arun(
-                team,
-                BRIEF,
-                baseline_tokens=alone.prompt + alone.completion,
-                listener=view.listener,
-                opened=ending.following(view.opened),
-            )
+        results.solo = alone = await ending.watched(runtime.arun, solo, BRIEF, title="one agent")
+        results.team = await ending.watched(
+            runtime.arun,
+            team,
+            BRIEF,
+            title="team of four roles",
+            baseline_tokens=total(alone.usage),
+        )
         after = await _counters(engine)
         if before is not None and after is not None:
             results.counted = {name: after[name] - before.get(name, 0) for name in after}
@@ -125,30 +108,27 @@ def _check_place(file: str | None) -> None:
         raise UsageError(msg)
 
 
-def _report(options: argparse.Namespace, answer: Answer, results: Results) -> int:
+def _report(
+    options: argparse.Namespace, answer: Answer, results: Results, team: Result[str]
+) -> int:
     """Write the files and print the table; 1 if something does not add up."""
-    assert results.team is not None
-    team, folder = results.team, Path(options.out)
-    tax = team.tax
+    folder, tax = Path(options.out), team.tax
     (folder / "report.md").write_text(team.output, encoding="utf-8", errors="backslashreplace")
     (folder / "tax.json").write_bytes(document(tax.to_dict()))
-    if options.json == "-":
-        show(tax_view(tax), stderr=True)
-        say("", *_closing(options, results))
-    else:
-        answer.show(tax_view(tax), "", *_closing(options, results))
+    show = say if options.json == "-" else answer.show
+    show(
+        *tax_lines(tax, len(cut_replies(team.log))),
+        "",
+        *_counts(results),
+        f"A team of four roles used {times(tax.tokens.amplification)} the tokens of one agent.",
+        "",
+        f"The report:    {folder / 'report.md'}",
+        f"The tax table: {folder / 'tax.json'}",
+        "",
+        f"Next: {next_command('show', team.run_id, options.log)}",
+        f"      {next_command('tax', team.run_id, options.log)}",
+    )
     return SUCCESS if tax.closes and results.agrees is not False else FAILED
-
-
-def _closing(options: argparse.Namespace, results: Results) -> list[str]:
-    assert results.team is not None
-    run, folder = results.team.run_id, Path(options.out)
-    lines = _counts(results)
-    ratio = results.team.tax.tokens.amplification
-    lines.append(f"A team of four roles used {times(ratio)} the tokens of one agent.")
-    lines += ["", f"The report:    {folder / 'report.md'}", f"The tax table: {folder / 'tax.json'}"]
-    commands = [next_command(verb, run, options.log) for verb in ("show", "tax")]
-    return [*lines, "", f"Next: {commands[0]}", f"      {commands[1]}"]
 
 
 def _counts(results: Results) -> list[str]:
@@ -178,10 +158,3 @@ def _told(ending: Ending, results: Results) -> dict[str, Any]:
     if ending.error is not None:
         told["error"] = describe(ending.error)
     return told
-
-
-def _write_json(file: str, answer: Answer, told: dict[str, Any]) -> None:
-    if file == "-":
-        answer.write(document(told))
-    else:
-        Path(file).write_bytes(document(told))

@@ -7,36 +7,36 @@ stopped; it is told in two forms, for people and as one JSON document.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from accord.cli.document import document
 from accord.cli.failures import (
     FAILED,
     SUCCESS,
     FlowExitedError,
     FlowFileError,
+    Interrupted,
     describe,
-    exit_code,
     tell,
 )
 from accord.cli.inputs import read_inputs
-from accord.cli.interrupt import EXIT_CODE, Interrupted, run_interruptible, tell_interrupted
+from accord.cli.interrupt import run_interruptible
 from accord.cli.live import watching
+from accord.cli.render import summary_lines, total
 from accord.cli.stores import reading
 from accord.cli.streams import Answer, next_command, say
 from accord.clock import WallClock
 from accord.engine.select import select
 from accord.errors import AccordError, RunNotFoundError, UsageError
-from accord.flow.load import Flow, load_flow
+from accord.flow.load import Flow, check_inputs, load_flow
 from accord.log.events import RunFinished
 from accord.log.fold import index_calls
 from accord.log.log import Log, read_log
-from accord.observe.render import summary_lines
+from accord.log.store.base import Store
 from accord.observe.tax import tax_of, usage_of
-from accord.runtime import Result, Runtime, check_inputs
+from accord.runtime import Result, Runtime
 
 
 @dataclass
@@ -61,14 +61,31 @@ class Ending:
             return "interrupted"
         return "refused" if self.log is None else "failed"
 
-    def following(self, opened: Callable[[Log], None]) -> Callable[[Log], None]:
-        """``opened``, with the log kept here, too."""
+    def attempt(self, work: Callable[[], None], options: argparse.Namespace) -> int:
+        """Do ``work`` and give the exit code; whatever stops it is told on stderr, and kept."""
+        try:
+            work()
+        except (Exception, KeyboardInterrupt, Interrupted) as error:  # noqa: BLE001  # all are told
+            self.error = error
+            return tell(error, debug=options.debug, run=self.run, log=options.log)
+        return SUCCESS
 
-        def follow(log: Log) -> None:
-            self.log = log
-            opened(log)
+    async def watched(
+        self,
+        run: Callable[..., Coroutine[Any, Any, Result[Any]]],
+        *given: Any,
+        quiet: bool = False,
+        title: str = "",
+        **options: Any,
+    ) -> Result[Any]:
+        """``run(*given, **options)``, in view; its log is kept here."""
+        with watching(quiet=quiet, title=title) as view:
 
-        return follow
+            def opened(log: Log) -> None:
+                self.log = log
+                view.opened(log)
+
+            return await run(*given, listener=view.listener, opened=opened, **options)
 
     def as_document(self) -> dict[str, Any]:
         """The one JSON document."""
@@ -103,42 +120,23 @@ def _conclude(
 ) -> int:
     answer = Answer()
     ending = Ending()
-    try:
-        command(options, ending)
-    except (Exception, KeyboardInterrupt, Interrupted) as error:  # noqa: BLE001  # all are told
-        ending.error = error
-    code = _tell(ending, options)
+    code = ending.attempt(lambda: command(options, ending), options)
     try:
         if options.json:
-            answer.write(document(ending.as_document()))
+            answer.document(ending.as_document())
         elif ending.result is not None:
-            _write_output(answer, ending.result.output)
+            output = ending.result.output
+            (answer.text if isinstance(output, str) else answer.document)(output)
     except OSError as error:
         say(f"accord: the output could not be written to stdout ({error.strerror})")
         if ending.run is not None:
             say(f"it is in the log: {next_command('resume', ending.run, options.log)}")
         return code or FAILED
-    if ending.result is not None and ending.log is not None and not options.json:
-        say(*summary_lines(tax_of(ending.log)))
-        say(f"more: {next_command('tax', ending.log.run, options.log)}; also: accord show")
+    if ending.result is not None and not options.json:
+        say(*summary_lines(ending.result.tax))
+        more = next_command("tax", ending.result.run_id, options.log)
+        say(f"more: {more}; also: accord show")
     return code
-
-
-def _tell(ending: Ending, options: argparse.Namespace) -> int:
-    if ending.error is None:
-        return SUCCESS
-    if ending.status == "interrupted":
-        tell_interrupted(ending.run, options.log)
-        return EXIT_CODE
-    tell(ending.error, debug=options.debug, run=ending.run, log=options.log)
-    return exit_code(ending.error)
-
-
-def _write_output(answer: Answer, output: Any) -> None:
-    if isinstance(output, str):
-        answer.text(output)
-    else:
-        answer.write(document(output))
 
 
 def _start(options: argparse.Namespace, ending: Ending) -> None:
@@ -146,97 +144,67 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
     engine = select(options.engine, model=options.model)
     flow = load(options.flow)
     check_inputs(flow, inputs)
-    baseline = _load_baseline(options.baseline, options.flow)
-    if baseline is not None:
+    baseline = None
+    if options.baseline is not None:
+        baseline = load(_beside(options.flow, options.baseline))
         check_inputs(baseline, inputs)
 
     async def work() -> None:
         async with Runtime(
-            engine=engine,
-            model=options.model,
-            log=options.log,
-            durability=options.durability,
+            engine=engine, model=options.model, log=options.log, durability=options.durability
         ) as runtime:
             tokens = None
             if baseline is not None:
-                _check_free(runtime, options.run)
+                _check_free(runtime.store, options.run)
                 say("baseline first: one run of the same task")
-                with watching(quiet=options.json, title="baseline") as view:
-                    single = await runtime.arun(
-                        baseline,
-                        *inputs,
-                        listener=view.listener,
-                        opened=ending.following(view.opened),
-                    )
-                tokens = single.usage.prompt + single.usage.completion
-                ending.log = None
-            with watching(quiet=options.json) as view:
-                ending.result = await runtime.arun(
-                    flow,
-                    *inputs,
-                    run_id=options.run,
-                    baseline_tokens=tokens,
-                    listener=view.listener,
-                    opened=ending.following(view.opened),
+                alone = await ending.watched(
+                    runtime.arun, baseline, *inputs, quiet=options.json, title="baseline"
                 )
+                tokens = total(alone.usage)
+                ending.log = None
+            ending.result = await ending.watched(
+                runtime.arun,
+                flow,
+                *inputs,
+                quiet=options.json,
+                run_id=options.run,
+                baseline_tokens=tokens,
+            )
 
     drive(work())
 
 
 def _resume(options: argparse.Namespace, ending: Ending) -> None:
-    recorded = _recorded(options)
-    flow = _flow_again(recorded, options.flow)
+    with reading(options.log) as store:
+        calls = index_calls(read_log(store, options.run, WallClock()).envelopes)
+    started, finished = calls.run, isinstance(calls.ended, RunFinished)
+    if started is None:
+        raise UsageError(f"run {options.run!r} stopped before it recorded its input; start it anew")
+    flow = _flow_again(started.flow, options.flow, finished=finished)
 
     async def work() -> None:
         async with Runtime(
-            engine=options.engine or recorded.engine,
-            model=options.model or recorded.model or None,
+            engine=options.engine or started.engine,
+            model=options.model or started.model or None,
             log=options.log,
             repeat_unknown=options.repeat_unknown,
         ) as runtime:
-            with watching(quiet=options.json) as view:
-                ending.result = await runtime.aresume(
-                    options.run,
-                    flow,
-                    listener=view.listener,
-                    opened=ending.following(view.opened),
-                )
-            ending.log = ending.result.log
+            ending.result = await ending.watched(
+                runtime.aresume, options.run, flow, quiet=options.json
+            )
+        ending.log = ending.result.log
 
     drive(work())
-    if recorded.finished:
+    if finished:
         say(f"run {options.run} had finished; this is its recorded output")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Recorded:
-    """What the log says of how the run was started."""
-
-    flow: str
-    engine: str
-    model: str
-    finished: bool
-
-
-def _recorded(options: argparse.Namespace) -> _Recorded:
-    with reading(options.log) as store:
-        calls = index_calls(read_log(store, options.run, WallClock()).envelopes)
-    if calls.run is None:
-        raise UsageError(f"run {options.run!r} stopped before it recorded its input; start it anew")
-    return _Recorded(
-        flow=calls.run.flow,
-        engine=calls.run.engine,
-        model=calls.run.model,
-        finished=isinstance(calls.ended, RunFinished),
-    )
-
-
-def _flow_again(recorded: _Recorded, given: str | None) -> Flow | None:
+def _flow_again(recorded: str, given: str | None, *, finished: bool) -> Flow | None:
     """The flow, loaded also for a run that has finished: its file defines the output's class."""
     try:
-        return load(given or recorded.flow)
+        return load(given or recorded)
     except UsageError as error:
-        if recorded.finished:
+        if finished:
             return None
         if given is not None or isinstance(error, FlowFileError):
             raise
@@ -244,25 +212,23 @@ def _flow_again(recorded: _Recorded, given: str | None) -> Flow | None:
         raise UsageError(msg) from error
 
 
-def _load_baseline(name: str | None, beside: str) -> Flow | None:
-    if name is None:
-        return None
+def _beside(flow: str, name: str) -> str:
+    """The reference that ``name`` stands for: a flow in the file of ``flow``, unless it says."""
     if ":" in name or "/" in name or name.endswith(".py"):
-        return load(name)
-    head, colon, tail = beside.rpartition(":")
-    place = head if colon and "/" not in tail else beside
-    return load(f"{place}:{name}")
+        return name
+    head, colon, tail = flow.rpartition(":")
+    place = head if colon and "/" not in tail else flow
+    return f"{place}:{name}"
 
 
-def _check_free(runtime: Runtime, run: str | None) -> None:
+def _check_free(store: Store, run: str | None) -> None:
     """A name that is taken must not cost a baseline first."""
-    if not run:
-        return
-    try:
-        runtime.store.read(run, limit=1)
-    except RunNotFoundError:
-        return
-    runtime.store.create(run, "")  # refused, in the store's own words
+    with suppress(RunNotFoundError):
+        if run is not None and store.info(run):
+            raise UsageError(
+                f"a run named {run!r} exists; "
+                f"`accord resume {run}` goes on with it, or choose another name"
+            )
 
 
 def load(reference: str) -> Flow:
@@ -284,7 +250,7 @@ def load(reference: str) -> Flow:
         raise FlowFileError(msg) from error
 
 
-def drive(work: Any) -> None:
+def drive(work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` on a loop of its own, until it ends or a signal stops it."""
     try:
         run_interruptible(work)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import accord
+from accord.cli.render import clean
 from accord.cli.streams import next_command, say
 from accord.errors import (
     AccordError,
@@ -27,9 +28,8 @@ from accord.errors import (
     UnknownOutcomeError,
     UsageError,
 )
-from accord.observe.render import clean
 
-SUCCESS, FAILED, USAGE = 0, 1, 2
+SUCCESS, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 FRAMES = 3
 _LIBRARIES = tuple(
     {
@@ -37,6 +37,10 @@ _LIBRARIES = tuple(
         *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     }
 )
+
+
+class Interrupted(BaseException):
+    """The user asked to stop, and the work has stopped. No error, so nothing may swallow it."""
 
 
 class FlowFileError(UsageError):
@@ -47,20 +51,21 @@ class FlowExitedError(AccordError):
     """The flow, or its file, called ``sys.exit``."""
 
 
-def exit_code(error: BaseException) -> int:
-    """What the shell is told."""
-    return USAGE if isinstance(error, UsageError | RunNotFoundError) else FAILED
-
-
 def tell(
     error: BaseException, *, debug: bool, run: str | None = None, log: str | None = None
 ) -> int:
     """Say on stderr what happened and what to do next; gives the exit code."""
+    if isinstance(error, KeyboardInterrupt | Interrupted):
+        if run is None:
+            say("interrupted; no run had begun")
+        else:
+            say(f"run {run} was interrupted; go on with: {next_command('resume', run, log)}")
+        return INTERRUPTED
     if debug or os.environ.get("ACCORD_DEBUG") == "1":
         say("".join(traceback.format_exception(error)).rstrip())
     for line in message_of(error, run, log):
         say(*(clean(part) for part in line.split("\n")))  # a server's words may be in it
-    return exit_code(error)
+    return USAGE if isinstance(error, UsageError | RunNotFoundError) else FAILED
 
 
 def message_of(error: BaseException, run: str | None = None, log: str | None = None) -> list[str]:

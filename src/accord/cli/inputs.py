@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accord.errors import UsageError
 
@@ -16,22 +15,6 @@ class Given(NamedTuple):
 
     option: str
     value: str
-
-
-class AddInput(argparse.Action):
-    """Keeps ``--input`` and ``--text`` in one list, in the order of the command line."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,  # noqa: ARG002  # argparse gives it by name
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Add one."""
-        given: list[Given] = list(getattr(namespace, self.dest) or [])
-        name = "--text" if "--text".startswith(option_string or "") else "--input"
-        namespace.inputs = [*given, Given(name, str(values))]
 
 
 def read_inputs(given: Sequence[Given]) -> list[str]:

@@ -15,16 +15,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar
 
-from accord.cli.streams import next_command, say
+from accord.cli.failures import INTERRUPTED, Interrupted
 
 T = TypeVar("T")
 
-EXIT_CODE = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(BaseException):
-    """The user asked to stop, and the work has stopped. No error, so nothing may swallow it."""
 
 
 def treat_sigterm_as_ctrl_c() -> None:
@@ -88,13 +83,4 @@ def _leave_at_once() -> NoReturn:
     with suppress(OSError):
         if os.isatty(2):
             os.write(2, b"\x1b[?25h\n")  # the live view hides the cursor
-    os._exit(EXIT_CODE)
-
-
-def tell_interrupted(run: str | None = None, log: str | None = None) -> int:
-    """Say what to do next; gives the exit code."""
-    if run is None:
-        say("interrupted; no run had begun")
-    else:
-        say(f"run {run} was interrupted; go on with: {next_command('resume', run, log)}")
-    return EXIT_CODE
+    os._exit(INTERRUPTED)

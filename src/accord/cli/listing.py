@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
+from accord.cli.failures import SUCCESS
+from accord.cli.render import clean, columns, count, heading, styled
 from accord.cli.stores import log_path, reading, status_of_listed, when
-from accord.cli.streams import print_document, say, show
+from accord.cli.streams import Answer, say
 from accord.errors import UsageError
 from accord.log.store.base import Pruned, RunInfo
-from accord.observe.render import clean, count
 
 STYLES = {"failed": "red", "unreadable": "red", "stopped": "yellow", "running": "bold"}
 DAY_S = 24 * 3600
@@ -18,40 +18,28 @@ DAY_S = 24 * 3600
 
 def runs_command(options: argparse.Namespace) -> int:
     """``accord runs``."""
+    answer = Answer()
     path = log_path(options.log)
     infos: list[RunInfo] = []
     if options.log is not None or path.exists():
         with reading(options.log) as store:
             infos = store.runs(limit=options.limit)
     if options.json:
-        print_document([_plain(info) for info in infos])
+        answer.document([_plain(info) for info in infos])
     elif not infos:
         say(f"no runs yet in {path}; start one with accord demo, or accord run FILE.py")
     else:
-        _print(infos, path, options.limit)
-    return 0
+        titles = heading("run", "flow", "status", "started", "events")
+        answer.show(*columns([titles, *map(_row, infos)], "<<<<>"))
+        if len(infos) == options.limit:
+            say(f"the newest {options.limit} of {path}; more with --limit N")
+    return SUCCESS
 
 
-def _print(infos: list[RunInfo], path: Path, limit: int) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("run", "flow", "status", "started"):
-        table.add_column(title, no_wrap=title != "run", overflow="fold")
-    table.add_column("events", justify="right")
-    for info in infos:
-        status = status_of_listed(info)
-        table.add_row(
-            Text(clean(info.run)),
-            Text(clean(info.flow)),
-            Text(status, STYLES.get(status, "")),
-            Text(when(info.created_at_s)),
-            Text(count(info.records)),
-        )
-    show(table)
-    if len(infos) == limit:
-        say(f"the newest {limit} of {path}; more with --limit N")
+def _row(info: RunInfo) -> list[str]:
+    status = status_of_listed(info)
+    named = clean(info.run), clean(info.flow), styled(status, STYLES.get(status, ""))
+    return [*named, when(info.created_at_s), count(info.records)]
 
 
 def _plain(info: RunInfo) -> dict[str, Any]:
@@ -75,17 +63,16 @@ def prune_command(options: argparse.Namespace) -> int:
         )
     older_s = None if options.older_than is None else options.older_than * DAY_S
     with reading(options.log) as store:
-        _tell(store.prune(keep_latest=options.keep, older_than_s=older_s))
-    return 0
+        return _tell(store.prune(keep_latest=options.keep, older_than_s=older_s))
 
 
 def delete_command(options: argparse.Namespace) -> int:
     """``accord delete``."""
     with reading(options.log) as store:
-        _tell(store.delete(options.run))
-    return 0
+        return _tell(store.delete(options.run))
 
 
-def _tell(pruned: Pruned) -> None:
+def _tell(pruned: Pruned) -> int:
     runs = "1 run" if pruned.runs == 1 else f"{pruned.runs} runs"
     say(f"removed {runs} ({pruned.records} events, {pruned.blobs} blobs)")
+    return SUCCESS

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from accord.cli.progress import Progress, State, Work
-from accord.cli.streams import console, say
+from accord.cli.render import clean, count, seconds
+from accord.cli.streams import say
 from accord.flow.execution import Listener, Sent, Token
 from accord.log.cursor import Cursor
+from accord.log.events import Envelope
 from accord.log.log import Log
-from accord.observe.render import clean, count, seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -57,65 +58,63 @@ def watching(*, quiet: bool, title: str = "") -> Generator[View]:
         view.close()
 
 
-class LineView(View):
-    """A line for each agent, step or tool that has ended."""
+class _Following(View):
+    """A place in the log, and a timer on the run's loop that shows what came since."""
 
     def __init__(self) -> None:
         self._progress = Progress()
-        self._cursor: Cursor | None = None
+        self._log: Log | None = None
+        self._cursor: Iterable[Envelope] = ()
         self._timer: asyncio.TimerHandle | None = None
 
     def opened(self, log: Log) -> None:
-        say(_opening(log))
-        self._cursor = Cursor(log)
-        for envelope in self._cursor.read():
-            self._progress.take(envelope)
+        resumed = any(envelope.seq for envelope in log.envelopes)
+        say(f"run {clean(log.run)}{' goes on' if resumed else ''}")
+        self._log, self._cursor = log, Cursor(log)
+        self._look()
         self._tick()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._look()
+
+    def _look(self) -> list[Work]:
+        """Take in what came since; gives the work that it ended."""
+        return [work for each in self._cursor if (work := self._progress.take(each)) is not None]
 
     def _tick(self) -> None:
-        self._look()
-        self._timer = asyncio.get_running_loop().call_later(REDRAW_S, self._tick)
+        with suppress(OSError, ValueError):
+            self._show()
+            self._timer = asyncio.get_running_loop().call_later(REDRAW_S, self._tick)
 
-    def _look(self) -> None:
-        assert self._cursor is not None
-        for envelope in self._cursor.read():
-            if (work := self._progress.take(envelope)) is not None:
-                say(line_of(work))
+    def _show(self) -> None:
+        raise NotImplementedError
 
 
-class TableView(View):
+class LineView(_Following):
+    """A line for each agent, step or tool that has ended."""
+
+    def close(self) -> None:
+        super().close()
+        self._show()
+
+    def _show(self) -> None:
+        say(*map(line_of, self._look()))
+
+
+class TableView(_Following):
     """A table of who is at work, in place."""
 
     def __init__(self, title: str) -> None:
+        super().__init__()
         self.listener = self._hear
         self._title = title
-        self._progress = Progress()
-        self._log: Log | None = None
-        self._cursor: Cursor | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._live: Live | None = None
-        self._stale = True
-        self._drawn_ns = 0
-
-    def opened(self, log: Log) -> None:
-        from rich.live import Live
-
-        say(_opening(log))
-        self._log, self._cursor = log, Cursor(log)
-        self._look()
-        with suppress(OSError, ValueError):
-            self._live = Live(console=console(sys.stderr), auto_refresh=False, transient=True)
-            self._live.start()
-            self._tick()
+        self._heard = 0
+        self._drawn = self._drawn_ns = 0
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        super().close()
         if self._live is not None:
             with suppress(OSError, ValueError):
                 self._live.stop()
@@ -123,28 +122,29 @@ class TableView(View):
     async def _hear(self, news: Sent | Token) -> None:
         self._look()
         self._progress.hear(news)
-        self._stale = True
+        self._heard += 1
 
-    def _look(self) -> None:
-        assert self._cursor is not None
-        for envelope in self._cursor.read():
-            self._stale = True
-            self._progress.take(envelope)
-
-    def _tick(self) -> None:
+    def _show(self) -> None:
         assert self._log is not None
-        assert self._live is not None
         self._look()
-        now = self._log.now()
-        if self._stale or now - self._drawn_ns > STILL_S * 1e9:
-            self._stale, self._drawn_ns = False, now
-            room = min(MOST_ROWS, max(1, self._live.console.height - 3))
-            picture = picture_of(self._progress, now, self._title or self._log.run, room)
-            try:
-                self._live.update(picture, refresh=True)
-            except (OSError, ValueError):
-                return
-        self._timer = asyncio.get_running_loop().call_later(REDRAW_S, self._tick)
+        now, news = self._log.now(), len(self._log.envelopes) + self._heard
+        if news == self._drawn and now - self._drawn_ns <= STILL_S * 1e9:
+            return
+        self._drawn, self._drawn_ns = news, now
+        live = self._live or self._begin()
+        room = min(MOST_ROWS, max(1, live.console.height - 3))
+        picture = picture_of(self._progress, now, self._title or self._log.run, room)
+        live.update(picture, refresh=True)
+
+    def _begin(self) -> Live:
+        from rich.console import Console
+        from rich.live import Live
+
+        # Data is drawn as it is: no markup, no guesses about colour, no emoji.
+        console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+        return self._live
 
 
 def line_of(work: Work) -> str:
@@ -200,8 +200,3 @@ def _cells(work: Work, now_ns: int) -> list[Any]:
     tokens = f"{count(work.tokens)} tokens" if work.tokens else ""
     texts = (clean(work.name, 30), work.state, tokens, seconds(took))
     return [Text(text, style=style) for text in texts]
-
-
-def _opening(log: Log) -> str:
-    resumed = any(envelope.seq for envelope in log.envelopes)
-    return f"run {clean(log.run)} goes on" if resumed else f"run {clean(log.run)}"

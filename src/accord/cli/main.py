@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 
 from accord._version import __version__
-from accord.cli.inputs import AddInput
-from accord.cli.interrupt import EXIT_CODE, Interrupted, treat_sigterm_as_ctrl_c
+from accord.cli.failures import FAILED, INTERRUPTED, USAGE, Interrupted, tell
+from accord.cli.inputs import Given
+from accord.cli.interrupt import treat_sigterm_as_ctrl_c
 from accord.cli.streams import open_standard_streams, say, silence_stdout
-
-USAGE = 2
 
 COMMANDS = {
     "demo": "accord.cli.demo:demo_command",
@@ -41,20 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     try:
-        code = _perform(options)
+        module, _, function = COMMANDS[options.command].partition(":")
+        code: int = getattr(import_module(module), function)(options)
         sys.stdout.flush()
+        return code
     except (KeyboardInterrupt, Interrupted):
         say("interrupted")
-        return EXIT_CODE
+        return INTERRUPTED
     except BrokenPipeError:
         silence_stdout()  # whoever read our output has gone, as `accord runs | head` does
-        return 1
+        return FAILED
     except Exception as error:  # noqa: BLE001  # the last line of defence: no bare traceback
-        from accord.cli.failures import tell
-
         return tell(error, debug=options.debug)
-    else:
-        return code
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -101,14 +99,16 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--input",
         metavar="FILE",
         dest="inputs",
-        action=AddInput,
+        action="append",
+        type=partial(Given, "--input"),
         help="the file's text is the flow's next argument; - is stdin",
     )
     parser.add_argument(
         "--text",
         metavar="STRING",
-        dest="inputs",
-        action=AddInput,
+        dest="inputs",  # one list for both, in the order of the command line
+        action="append",
+        type=partial(Given, "--text"),
         help="the string is the flow's next argument",
     )
     parser.add_argument("--run", metavar="RUN", type=_name, help="the run's name")
@@ -139,7 +139,7 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="default: 50")
+    parser.add_argument("--limit", metavar="N", type=_whole(1), default=50, help="default: 50")
     _add_log(parser)
     _add_json(parser)
 
@@ -158,7 +158,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep", metavar="N", type=_not_negative, help="keep the newest N runs")
+    parser.add_argument("--keep", metavar="N", type=_whole(0), help="keep the newest N runs")
     parser.add_argument("--older-than", metavar="DAYS", type=_days, help="keep what is younger")
     _add_log(parser)
 
@@ -187,19 +187,14 @@ def _name(text: str) -> str:
     return text
 
 
-def _positive(text: str) -> int:
-    return _at_least(text, 1)
+def _whole(least: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text[:19]) < 2**62:
+            msg = f"{text!r} is not a whole number of at least {least}"
+            raise argparse.ArgumentTypeError(msg)
+        return int(text)
 
-
-def _not_negative(text: str) -> int:
-    return _at_least(text, 0)
-
-
-def _at_least(text: str, least: int) -> int:
-    if not text.isdecimal() or not least <= int(text[:19]) < 2**62:
-        msg = f"{text!r} is not a whole number of at least {least}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
+    return convert
 
 
 def _days(text: str) -> float:
@@ -211,12 +206,6 @@ def _days(text: str) -> float:
         msg = f"{text!r} is not a number of days"
         raise argparse.ArgumentTypeError(msg)
     return days
-
-
-def _perform(options: argparse.Namespace) -> int:
-    module, _, function = COMMANDS[options.command].partition(":")
-    code: int = getattr(import_module(module), function)(options)
-    return code
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from accord.cli.render import failure, total
 from accord.flow.execution import Sent, Token
 from accord.log.events import (
     AttemptFailed,
@@ -120,7 +121,7 @@ class Progress:
         elif isinstance(ended, CallFailed):
             self.failed += 1
             work.state = "failed"
-            work.error = f"{ended.error.type.rpartition(':')[2]}: {ended.error.message}"
+            work.error = failure(ended.error)
         else:
             work.state = "cancelled"
         if work.state != "done":
@@ -135,7 +136,7 @@ class Progress:
             work.state, work.streaming = "working", 0
         if usage is None:
             return
-        self.tokens += usage.prompt + usage.completion
+        self.tokens += total(usage)
         if work is not None:
             work.prompt += usage.prompt
             work.completion += usage.completion

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from accord.cli.failures import FAILED, SUCCESS
+from accord.cli.render import (
+    clean,
+    columns,
+    count,
+    failure,
+    heading,
+    plain,
+    seconds,
+    styled,
+    tax_lines,
+)
 from accord.cli.stores import reading, status_of, when
-from accord.cli.streams import next_command, print_document, show
-from accord.cli.tree import Node, flatten, tree_of, usage_below
+from accord.cli.streams import Answer, next_command
+from accord.cli.tree import Node, cut_replies, flatten, tree_of
 from accord.clock import WallClock
-from accord.errors import AccordError, UsageError
-from accord.log.events import RunEnded, RunFailed
+from accord.errors import UsageError
+from accord.log.events import RunFailed
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Log, read_log
 from accord.log.store.base import RunInfo, Store
-from accord.observe.render import clean, count, seconds, tax_view
+from accord.observe.critical import critical_path
 from accord.observe.tax import tax_of, usage_of
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 STYLES = {
+    "cut": "yellow",
     "failed": "red",
     "cancelled": "dim",
     "unfinished": "yellow",
@@ -32,28 +40,35 @@ STYLES = {
 
 def tax_command(options: argparse.Namespace) -> int:
     """``accord tax``."""
+    answer = Answer()
     with reading(options.log) as store:
-        tax = tax_of(_begun(store, options.run))
-    if options.json:
-        print_document(tax.to_dict())
-    else:
-        show(tax_view(tax))
+        log = _begun(store, options.run)
+        tax = tax_of(log)
+        if options.json:
+            answer.document(tax.to_dict())
+        else:
+            answer.show(*tax_lines(tax, len(cut_replies(log))))
     return SUCCESS if tax.closes else FAILED
 
 
 def show_command(options: argparse.Namespace) -> int:
     """``accord show``."""
+    answer = Answer()
     with reading(options.log) as store:
+        info = store.info(options.run)  # before the events: a run that ends now has ended in both
         log = _begun(store, options.run)
-        info = store.info(options.run)
         calls = index_calls(log.envelopes)
-        status = _status(store, log, info)
-        nodes = tree_of(calls, _critical(log), live=status == "running")
+        cut = cut_replies(log)
+    status = status_of(log.envelopes[-1], held=info.held)
+    critical = {segment.scope for segment in critical_path(log.envelopes, calls, {})}
+    nodes = tree_of(calls, critical, cut, live=status == "running")
     if options.json:
-        print_document(_plain(log, calls, status, info, nodes))
+        answer.document(_plain(log, calls, status, info, nodes))
     else:
-        now = log.envelopes[-1].at
-        show(_head(log, calls, status, info), *_body(nodes, now), *_foot(calls, status, options))
+        body = _body(nodes, log.envelopes[-1].at, answer.width)
+        legend = _legend(calls, cut)
+        foot = _foot(calls, status, options)
+        answer.show(*_head(log, calls, status, info), *body, *legend, *foot)
     return SUCCESS
 
 
@@ -63,24 +78,6 @@ def _begun(store: Store, run: str) -> Log:
         msg = f"run {run!r} has no events yet: it stopped, or is only starting"
         raise UsageError(msg)
     return log
-
-
-def _status(store: Store, log: Log, info: RunInfo) -> str:
-    last = log.envelopes[-1]
-    if isinstance(last.event, RunEnded):
-        return status_of(last, held=False)
-    if info.held:
-        return "running"
-    # It may have ended between our two looks.
-    fresh = read_log(store, log.run, WallClock()).envelopes
-    return status_of(fresh[-1], held=False)
-
-
-def _critical(log: Log) -> set[str]:
-    try:
-        return {segment.scope for segment in tax_of(log).critical_path}
-    except AccordError:  # a class of the user's cannot be imported here: the tree stands without
-        return set()
 
 
 def _plain(
@@ -95,45 +92,38 @@ def _plain(
         "events": len(log.envelopes),
         "duration_ns": log.envelopes[-1].at,
         "usage": usage_of(calls),
-        "calls": flatten(nodes),
+        "calls": list(flatten(nodes)),
     }
 
 
-def _head(log: Log, calls: Calls, status: str, info: RunInfo) -> RenderableType:
-    from rich.text import Text
-
+def _head(log: Log, calls: Calls, status: str, info: RunInfo) -> Iterator[str]:
     usage = usage_of(calls)
-    started = calls.run
-    text = Text()
-    text.append(f"run {clean(log.run)}", "bold")
-    text.append(f"  {status}", STYLES.get(status, ""))
-    text.append(
-        f", {seconds(log.envelopes[-1].at)}, {len(calls.by_scope)} calls, "
-        f"{count(usage.prompt)}+{count(usage.completion)} tokens ({count(usage.cached)} cached)\n"
+    yield (
+        f"{styled(f'run {clean(log.run)}', 'bold')}  {styled(status, STYLES.get(status, ''))}, "
+        f"{seconds(log.envelopes[-1].at)}, {len(calls.by_scope)} calls, "
+        f"{count(usage.prompt)}+{count(usage.completion)} tokens ({count(usage.cached)} cached)"
     )
-    if started is not None:
-        text.append(f"{clean(started.flow)} on {clean(started.engine)}, ", "dim")
-    text.append(f"started {when(info.created_at_s)}\n", "dim")
-    return text
+    what = f"{clean(calls.run.flow)} on {clean(calls.run.engine)}, " if calls.run else ""
+    yield styled(f"{what}started {when(info.created_at_s)}", "dim")
+    yield ""
 
 
-def _body(nodes: list[Node], now_ns: int) -> Iterator[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
+def _body(nodes: list[Node], now_ns: int, width: int | None) -> Iterator[str]:
+    """A line for each place, cut to ``width`` by the beginnings of inputs that it shows."""
     if not nodes:
-        yield Text("no calls")
+        yield "no calls"
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("call", no_wrap=True, overflow="ellipsis", ratio=1)
-    for title in ("state", "tokens", "time", "event ← causes"):
-        table.add_column(title, justify="left" if title == "state" else "right", no_wrap=True)
-    for node, guide in _walk(nodes, ""):
-        table.add_row(*_cells(node, guide, now_ns))
-        for line in [*node.attempts, *([node.error] if node.error else [])]:
-            table.add_row(Text(f"  {' ' * len(guide)}  {clean(line, 200)}", style="red"))
-    table.expand = True
-    yield table
+    placed = list(_walk(nodes, ""))
+    titles = heading("state", "tokens", "time", "event ← causes")
+    facts = columns([titles, *(_facts(node, now_ns) for node, _ in placed)], "<>>>")
+    room = None if width is None else width - 2 - max(len(plain(each)) for each in facts)
+    labels = [*heading("call"), *(_label(node, guide, room) for node, guide in placed)]
+    first, *lines = columns(zip(labels, facts, strict=True), "<<")
+    yield first
+    for (node, guide), line in zip(placed, lines, strict=True):
+        yield line
+        for fault in filter(None, [*node.attempts_failed, node.error]):
+            yield styled(f"    {' ' * len(guide)}{clean(fault, 200)}", "red")
 
 
 def _walk(nodes: list[Node], above: str) -> Iterator[tuple[Node, str]]:
@@ -144,26 +134,13 @@ def _walk(nodes: list[Node], above: str) -> Iterator[tuple[Node, str]]:
         yield from _walk(node.children, f"{above}{'  ' if last else '│ '}")
 
 
-def _cells(node: Node, guide: str, now_ns: int) -> list[RenderableType]:
-    from rich.text import Text
-
-    label = Text()
-    label.append("● " if node.critical else "  ", "bold")
-    label.append(guide, "dim")
-    label.append(_title(node), "bold" if node.critical else "")
-    if node.preview:
-        label.append(f" {' '.join(clean(node.preview).split())}", "dim")
-    usage = usage_below(node)
-    tokens = f"{count(usage.prompt)}+{count(usage.completion)}" if usage.prompt else ""
-    if usage.cached:
-        tokens += f" ({count(usage.cached)} c.)"
-    return [
-        label,
-        Text(node.state, STYLES.get(node.state, "")),
-        Text(tokens),
-        Text(_took(node, now_ns)),
-        Text(_why(node), "dim"),
-    ]
+def _label(node: Node, guide: str, room: int | None) -> str:
+    title = _title(node)
+    left = None if room is None else max(1, room - len(guide) - len(title) - 3)
+    preview = clean(" ".join(clean(node.preview).split()), left)
+    mark, weight = ("● ", "bold") if node.critical else ("  ", "")
+    shown = f" {styled(preview, 'dim')}" if preview else ""
+    return f"{styled(mark, weight)}{styled(guide, 'dim')}{styled(title, weight)}{shown}"
 
 
 def _title(node: Node) -> str:
@@ -174,6 +151,15 @@ def _title(node: Node) -> str:
             return node.kind
         case _:
             return f"{node.kind} {clean(node.name)}"
+
+
+def _facts(node: Node, now_ns: int) -> list[str]:
+    usage = node.usage_below
+    tokens = f"{count(usage.prompt)}+{count(usage.completion)}" if usage.prompt else ""
+    if usage.cached:
+        tokens += f" ({count(usage.cached)} c.)"
+    state = styled(node.state, STYLES.get(node.state, ""))
+    return [state, tokens, _took(node, now_ns), styled(_why(node), "dim")]
 
 
 def _took(node: Node, now_ns: int) -> str:
@@ -192,14 +178,16 @@ def _why(node: Node) -> str:
     return f"{node.seq} ← {','.join(named)}{more}"
 
 
-def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[RenderableType]:
-    from rich.text import Text
-
+def _legend(calls: Calls, cut: set[str]) -> Iterator[str]:
     if calls.by_scope:
-        yield Text("\n● on the critical path; c. = cached", "dim")
+        yield ""
+        more = "; cut = the reply reached its limit of tokens" if cut else ""
+        yield styled(f"● on the critical path; c. = cached{more}", "dim")
+
+
+def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[str]:
     if isinstance(calls.ended, RunFailed):
-        error = calls.ended.error
-        name = error.type.rpartition(":")[2]
-        yield Text(f"\nfailed: {name}: {clean(error.message, 500)}", "red")
+        yield ""
+        yield styled(f"failed: {clean(failure(calls.ended.error), 500)}", "red")
     if status in ("failed", "interrupted", "stopped"):
-        yield Text(f"go on with: {next_command('resume', options.run, options.log)}")
+        yield f"go on with: {next_command('resume', options.run, options.log)}"

@@ -8,16 +8,30 @@ whose branches have not met yet.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from accord.engine.base import Usage
-from accord.log.events import CallCancelled, CallFailed, CallFinished, Envelope, ErrorRecord
+from accord.cli.render import failure
+from accord.engine.base import Reply, Usage
+from accord.errors import LogError
+from accord.log.events import (
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallKind,
+    CallStarted,
+    Envelope,
+)
 from accord.log.fold import Call, Calls
+from accord.log.log import Log
 from accord.observe.ledger import add_usages, usages_of
 
-Kind = Literal["agent", "request", "step", "tool", "sleep", "flow", "join", "branch", "task"]
+Kind = CallKind | Literal["join", "branch", "task"]
+
+
+_NESTED = ("usage_below", "children")
+NO_USAGE = Usage(prompt=0, completion=0)
 
 
 @dataclass
@@ -33,20 +47,36 @@ class Node:
     start_ns: int | None = None
     end_ns: int | None = None
     usage: Usage | None = None
-    """Of requests; for other places see :func:`usage_below`."""
+    """Of requests only."""
+    usage_below: Usage = NO_USAGE
+    """Of all requests here and below."""
     preview: str = ""
-    attempts: list[str] = field(default_factory=list[str])
-    """The attempts that failed, each in a line."""
-    error: str = ""
+    attempts_failed: list[str] = field(default_factory=list[str])
+    """A line for each."""
+    error: str | None = None
     critical: bool = False
     children: list[Node] = field(default_factory=list["Node"])
 
 
-def tree_of(calls: Calls, critical: Iterable[str], *, live: bool) -> list[Node]:
-    """The top of the tree, in program order. ``critical`` are scopes on the critical path."""
-    nodes: dict[str, Node] = {}
-    for scope, call in calls.by_scope.items():
-        nodes[scope] = _call_node(call, live=live)
+def cut_replies(log: Log) -> set[str]:
+    """The scopes of requests whose reply the engine ended at its limit of tokens."""
+    return {
+        envelope.scope
+        for envelope in log.envelopes
+        if isinstance(envelope.event, CallFinished) and _is_cut(log, envelope.event)
+    }
+
+
+def tree_of(
+    calls: Calls, critical: Iterable[str], cut: Iterable[str] = (), *, live: bool
+) -> list[Node]:
+    """The top of the tree, in program order.
+
+    ``critical`` are scopes on the critical path, ``cut`` those of requests with a cut reply.
+    """
+    nodes = {scope: _call_node(call, live=live) for scope, call in calls.by_scope.items()}
+    for scope in cut:
+        nodes[scope].state = "cut"
     for scope, joined in calls.joined.items():
         nodes.setdefault(scope, _join_node(scope, joined))
     for scope in list(nodes):
@@ -62,36 +92,23 @@ def tree_of(calls: Calls, critical: Iterable[str], *, live: bool) -> list[Node]:
     return [each for root in roots for each in _without_bare_branches(root)]
 
 
-def usage_below(node: Node) -> Usage:
-    """Tokens of all requests at ``node`` and below it."""
-    own = [node.usage] if node.usage is not None else []
-    return add_usages([*own, *(usage_below(child) for child in node.children)])
-
-
-def flatten(nodes: Iterable[Node], parent: str | None = None) -> list[dict[str, Any]]:
-    """The tree as a list of plain records, each naming its parent. Usage is on requests only."""
-    found: list[dict[str, Any]] = []
+def flatten(nodes: Iterable[Node], parent: str | None = None) -> Iterator[dict[str, Any]]:
+    """The tree as plain records, each naming its parent. Usage is on requests only."""
     for node in nodes:
-        found.append(
-            {
-                "scope": node.scope,
-                "parent": parent,
-                "kind": node.kind,
-                "name": node.name,
-                "state": node.state,
-                "seq": node.seq,
-                "causes": list(node.causes),
-                "start_ns": node.start_ns,
-                "end_ns": node.end_ns,
-                "usage": node.usage,
-                "preview": node.preview,
-                "attempts_failed": node.attempts,
-                "error": node.error or None,
-                "critical": node.critical,
-            }
-        )
-        found += flatten(node.children, node.scope)
-    return found
+        fields = {name: value for name, value in vars(node).items() if name not in _NESTED}
+        yield {**fields, "parent": parent}
+        yield from flatten(node.children, node.scope)
+
+
+def _is_cut(log: Log, finished: CallFinished) -> bool:
+    started = log.envelopes[finished.call].event
+    if not isinstance(started, CallStarted) or started.kind != "request":
+        return False
+    try:
+        reply = log.values.decode(finished.output)
+    except LogError:  # accord doctor says what cannot be read
+        return False
+    return isinstance(reply, Reply) and reply.finish_reason == "length"
 
 
 def _call_node(call: Call, *, live: bool) -> Node:
@@ -106,22 +123,18 @@ def _call_node(call: Call, *, live: bool) -> Node:
         end_ns=None if call.end is None else call.end.at,
         usage=add_usages(usages) if usages else None,
         preview=call.started.preview,
-        attempts=[f"attempt {each.attempt}: {_error(each.error)}" for each in call.attempts],
+        attempts_failed=[f"attempt {n.attempt}: {failure(n.error)}" for n in call.attempts],
     )
     match call.ended:
         case CallFinished():
             node.state = "done"
         case CallFailed() as failed:
-            node.state, node.error = "failed", _error(failed.error)
+            node.state, node.error = "failed", failure(failed.error)
         case CallCancelled():
             node.state = "cancelled"
         case None:
             node.state = "running" if live else "unfinished"
     return node
-
-
-def _error(record: ErrorRecord) -> str:
-    return f"{record.type.rpartition(':')[2]}: {record.message}"
 
 
 def _join_node(scope: str, joined: Envelope) -> Node:
@@ -155,9 +168,12 @@ def _mark(scope: str, nodes: dict[str, Node]) -> None:
 
 
 def _settle(node: Node) -> None:
-    """A join says how many branches it has, and began when the first of them did."""
+    """Sum usage; a join says how many branches it has, and began when the first of them did."""
     for child in node.children:
         _settle(child)
+    below = [child.usage_below for child in node.children if child.usage_below != NO_USAGE]
+    own = [] if node.usage is None else [node.usage]
+    node.usage_below = add_usages([*own, *below]) if own or below else NO_USAGE
     starts = [child.start_ns for child in node.children if child.start_ns is not None]
     if node.start_ns is None:
         node.start_ns = min(starts, default=node.end_ns)

@@ -165,5 +165,8 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of sockets, threads and memory."""
+        """Let go of sockets, threads and memory. A later request makes ready again.
+
+        Sockets belong to an event loop: close in the loop that used the engine, before it ends.
+        """
         ...

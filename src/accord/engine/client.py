@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from accord.engine.base import Capabilities, TextDelta
 from accord.engine.failures import error_for, error_in
-from accord.engine.wire import ReplyFold, body, mapping
+from accord.engine.shapes import mapping
+from accord.engine.wire import ReplyFold, body
 from accord.errors import EngineError, EngineTimeoutError, EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ClientEngine:
         payload = body(request, self._model, True)  # noqa: FBT003
         # An SDK passes fields that it does not know only through extra_body.
         payload = {k: v for k, v in payload.items() if k not in request.extra}
-        fold = ReplyFold()
+        fold = ReplyFold(self.name)
         async with self._stream(payload, request) as stream:
             async for event in stream:
                 chunk = mapping(event.model_dump() if hasattr(event, "model_dump") else event)
@@ -51,7 +52,10 @@ class ClientEngine:
                 if text := fold.add(chunk):
                     yield TextDelta(text)
         if not fold.finished:
-            message = f"{self.name} ended the stream before the reply was finished"
+            message = (
+                f"{self.name} ended the stream before the reply was finished; "
+                "if it stays so, look at the log of the server and of any proxy before it"
+            )
             raise EngineUnavailableError(message)
         yield fold.reply()
 
@@ -80,6 +84,9 @@ class ClientEngine:
             raw: Any = getattr(getattr(error, "response", None), "headers", None) or {}
             headers = {str(name).lower(): str(value) for name, value in dict(raw).items()}
             return error_for(status, headers, str(error), where=self.name, model=model)
-        said = f"{self.name} failed: {type(error).__name__}: {error}"
+        said = (
+            f"the client of {self.name} failed ({type(error).__name__}: {error}); "
+            "check that its server runs and that this machine reaches it"
+        )
         timed_out = isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
         return EngineTimeoutError(said) if timed_out else EngineUnavailableError(said)

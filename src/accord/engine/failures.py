@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from accord.engine.wire import mapping
+from accord.engine.shapes import mapping
 from accord.errors import (
     AuthenticationError,
     ContextTooLongError,
@@ -76,7 +76,8 @@ def error_for(
             return ModelNotFoundError(_not_found(about, model, served), status=status)
         case 429 if "insufficient_quota" in text:
             # Waiting does not mend this one, so it is no rate limit to us.
-            return RejectedError(f"{about}; the account's quota is used up", status=status)
+            message = f"{about}; the account's quota is used up: raise it, or use another key"
+            return RejectedError(message, status=status)
         case 408 | 409 | 429:
             return RateLimitedError(_wait(about, wait_s), status=status, retry_after_s=wait_s)
         case _ if status >= 500:
@@ -105,7 +106,9 @@ def error_in(
     status = _status(mapping(error), text)
     if status is None:
         said = reason(text, secret)
-        return EngineProtocolError(f"{where} sent an error in place of a reply: {said}")
+        return EngineProtocolError(
+            f"{where} sent an error in place of a reply: {said}; the server's own log may say more"
+        )
     return error_for(status, {}, text, where=where, model=model, served=served, secret=secret)
 
 

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     import httpcore2
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_LINE_BYTES = 16 * 1024 * 1024
 
 # Below the 5 s after which uvicorn (vLLM, SGLang) and llama.cpp drop an idle connection: a request
 # must not race with that.
 _KEEPALIVE_S = 4.0
+
+_LOOK = "check that the server runs and that this machine reaches it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,77 +161,11 @@ async def read_all(response: Response, url: str) -> bytes:
             body += chunk
             if len(body) > MAX_BODY_BYTES:
                 message = (
-                    f"{url} sent more than {MAX_BODY_BYTES} bytes in one answer; it was cut off"
+                    f"{url} sent more than {MAX_BODY_BYTES} bytes in one answer, which was cut "
+                    "off; check that the URL is an OpenAI-compatible server"
                 )
                 raise EngineProtocolError(message, status=response.status)
     return bytes(body)
-
-
-class EventDecoder:
-    r"""Server-sent events: bytes in, the payloads of ``data`` fields out.
-
-    Lines end at ``\n`` alone, less one trailing ``\r``: JSON payloads may hold U+2028 or U+0085,
-    which ``str.splitlines`` would break at. A line is decoded once it is whole, so a character that
-    is split between chunks stays whole: no UTF-8 sequence holds the byte of ``\n``. Comments and
-    the fields ``event``, ``id`` and ``retry`` are ignored.
-    """
-
-    def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        self._max_line_bytes = max_line_bytes
-        self._buffer = bytearray()
-        self._data: list[str] = []
-        self._size = 0
-        self._first = True
-
-    def feed(self, chunk: bytes) -> list[str]:
-        """Payloads that ``chunk`` completes.
-
-        Raises EngineProtocolError when a line or an event passes the bound.
-        """
-        searched = len(self._buffer)
-        self._buffer += chunk
-        payloads: list[str] = []
-        start = 0
-        while (end := self._buffer.find(b"\n", max(start, searched))) >= 0:
-            payloads += self._line(bytes(self._buffer[start:end]))
-            start = end + 1
-        del self._buffer[:start]
-        self._check(len(self._buffer))
-        return payloads
-
-    def finish(self) -> list[str]:
-        """What is left at the end of the stream, for servers that omit the last blank line."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        return self._line(rest) + self._line(b"")
-
-    def _line(self, line: bytes) -> list[str]:
-        if self._first:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            self._first = False
-        line = line.removesuffix(b"\r")
-        if line:
-            self._field(line)
-            return []
-        payloads = ["\n".join(self._data)] if self._data else []
-        self._data.clear()
-        self._size = 0
-        return payloads
-
-    def _field(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            self._size += len(value)
-            self._check(self._size)
-            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
-
-    def _check(self, size: int) -> None:
-        if size > self._max_line_bytes:
-            message = (
-                f"the engine sent an event of more than {self._max_line_bytes} bytes; "
-                "check that the URL is an OpenAI-compatible server"
-            )
-            raise EngineProtocolError(message)
 
 
 async def _chunks(response: httpcore2.Response, url: str) -> AsyncGenerator[bytes]:
@@ -248,7 +183,7 @@ def _transport_errors(url: str) -> Generator[None]:
     try:
         yield
     except httpcore2.ConnectTimeout as error:
-        message = f"no connection to {url} in time; is the server running and reachable?"
+        message = f"no connection to {url} in time; {_LOOK}"
         raise EngineUnavailableError(message) from error
     except httpcore2.TimeoutException as error:
         message = f"{url} did not answer in time; raise read_timeout_s or send it less work"
@@ -256,7 +191,7 @@ def _transport_errors(url: str) -> Generator[None]:
     except httpcore2.RemoteProtocolError as error:
         raise _broken(url, error) from error
     except (httpcore2.NetworkError, httpcore2.ProxyError, OSError) as error:
-        message = f"the connection to {url} failed: {_reason(error)}"
+        message = f"the connection to {url} failed ({_reason(error)}); {_LOOK}"
         raise EngineUnavailableError(message) from error
     except (httpcore2.LocalProtocolError, httpcore2.UnsupportedProtocol) as error:
         # The text may quote a header, and a header may be a key: it is left out.
@@ -268,10 +203,11 @@ def _broken(url: str, error: Exception) -> EngineUnavailableError | EngineProtoc
     text = _reason(error)
     if "disconnected" in text or "peer closed" in text:
         return EngineUnavailableError(
-            f"{url} closed the connection before its answer was whole: {text}"
+            f"{url} closed the connection before its answer was whole ({text}); "
+            "if it stays so, the server's own log says why"
         )
     return EngineProtocolError(
-        f"{url} did not answer in HTTP: {text}; check the port and the scheme"
+        f"{url} did not answer in HTTP ({text}); check the port and the scheme"
     )
 
 

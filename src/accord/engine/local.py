@@ -61,8 +61,9 @@ class LocalEngine:
         if slots < 1 or window < 1 or (threads is not None and threads < 1):
             message = f"slots={slots}, window={window} and threads={threads} must be at least 1"
             raise UsageError(message)
-        self.name = "local" if model is None else f"local:{model}"
-        self._path = None if model is None else Path(model)
+        # Absolute, so that the name recorded in a log finds the file again from any folder.
+        self._path = None if model is None else Path(model).absolute()
+        self.name = "local" if self._path is None else f"local:{self._path}"
         self._slots = slots
         self._window = window
         self._threads = threads
@@ -108,15 +109,20 @@ class LocalEngine:
         if self._http is None:
             # In a thread for the download. Loading itself keeps the interpreter to itself, so the
             # loop pauses for that half second.
-            self._http = await asyncio.to_thread(self._load)
+            stop = threading.Event()
+            try:
+                self._http = await asyncio.to_thread(self._load, stop)
+            except asyncio.CancelledError:
+                stop.set()  # or the loop's end would wait for the download
+                raise
         return self._http
 
-    def _load(self) -> OpenAIEngine:
+    def _load(self, stop: threading.Event) -> OpenAIEngine:
         # A thread's lock: one engine may be started from several loops and must load once.
         with self._lock:
             if self._server is None:
                 llama = _xllamacpp()
-                path = fetch() if self._path is None else check_gguf(self._path)
+                path = fetch(stop=stop) if self._path is None else check_gguf(self._path)
                 self._server = _serve(llama, self._parameters(llama, path), path)
                 atexit.register(self._stop)
             return OpenAIEngine(

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from accord.engine.base import TextDelta
 from accord.engine.failures import error_for, error_in, reason
-from accord.engine.http import EventDecoder, HttpClient, read_all
+from accord.engine.http import HttpClient, read_all
 from accord.engine.probe import Probe, probe
+from accord.engine.sse import EventDecoder
 from accord.engine.wire import ReplyFold, body, encode
 from accord.errors import (
     EngineError,
@@ -161,7 +162,7 @@ class OpenAIEngine:
             if response.status != 200:
                 text = (await read_all(response, place.url)).decode("utf-8", "replace")
                 raise self._refusal(response, text, model, payload)
-            fold = ReplyFold()
+            fold = ReplyFold(place.url)
             streamed = _is_stream(response, asked=bool(payload.get("stream")))
             source = _events(response, place, fold) if streamed else _whole(response, place)
             async with aclosing(source) as chunks:
@@ -217,7 +218,7 @@ async def _events(
     response: Response, place: _Place, fold: ReplyFold
 ) -> AsyncGenerator[Mapping[str, Any]]:
     """The chunks of a stream. Its end counts as one after ``[DONE]`` or a finish reason."""
-    decoder = EventDecoder()
+    decoder = EventDecoder(place.url)
     head = b""
     seen = False
     try:
@@ -243,7 +244,10 @@ async def _events(
     if not seen:
         raise _no_protocol(head.decode("utf-8", "replace"), place)
     if not fold.finished:
-        message = f"{place.url} ended the stream before the reply was finished"
+        message = (
+            f"{place.url} ended the stream before the reply was finished; "
+            "if it stays so, look at the log of the server and of any proxy before it"
+        )
         raise EngineUnavailableError(message)
 
 

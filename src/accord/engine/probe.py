@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accord.engine.base import Capabilities
-from accord.engine.wire import encode, items, mapping
+from accord.engine.shapes import items, mapping
+from accord.engine.wire import encode
 from accord.errors import EngineError, EngineProtocolError, EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ class _Asker:
             )
         except EngineUnavailableError as error:
             message = (
-                f"no engine at {url}: {error}; is the server running? "
-                "set OPENAI_BASE_URL or use --engine local"
+                f"no engine at {url}: {error}; "
+                "or set OPENAI_BASE_URL to another, or use --engine local"
             )
             raise EngineUnavailableError(message) from error
         except EngineError:
@@ -162,7 +163,10 @@ class _Asker:
             )
             counted = _counted(_json(answer.body))
             if counted is None:
-                message = f"{url} answered {answer.status} without a count of tokens"
+                message = (
+                    f"{url} answered {answer.status} without a count of tokens; "
+                    "the server's own log may say why"
+                )
                 raise EngineProtocolError(message, status=answer.status)
             return counted
 

@@ -18,16 +18,20 @@ def select(spec: str | None, *, model: str | None = None) -> Engine:
     """The engine that ``spec`` names: ``local``, ``local:PATH``, or the URL of a server.
 
     None means the server that OPENAI_BASE_URL names, or the local engine if it names none. Nothing
-    is started. Raises UsageError for anything else.
+    is started. Raises UsageError for anything else, and for a ``model`` that the local engine would
+    have to ignore.
     """
-    if spec is None:
-        return (
-            OpenAIEngine.from_env(model=model)
-            if os.environ.get("OPENAI_BASE_URL")
-            else LocalEngine()
-        )
+    if spec is None and os.environ.get("OPENAI_BASE_URL"):
+        return OpenAIEngine.from_env(model=model)
+    spec = spec or "local"
     kind, _, rest = spec.partition(":")
     match kind.lower():
+        case "local" if model:
+            message = (
+                f"the local engine serves one file, so it takes no model name ({model!r}); "
+                "use local:PATH of the model's .gguf file, or the URL of a server that has it"
+            )
+            raise UsageError(message)
         case "local" if not rest:
             return LocalEngine()
         case "local":

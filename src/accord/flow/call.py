@@ -26,10 +26,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from accord.engine.base import Timings, Usage
-from accord.errors import CallTimeoutError, FlowChangedError, UnknownOutcomeError
-from accord.flow.execution import Execution
+from accord.errors import CallTimeoutError, UnknownOutcomeError
 from accord.flow.failure import rebuild_error, record_error
-from accord.flow.scope import Scope, current_scope, enter, leave
+from accord.flow.replay import describe
+from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
 from accord.log.blobs import digest_of
 from accord.log.codec import printable
 from accord.log.events import (
@@ -41,12 +41,14 @@ from accord.log.events import (
     CallKind,
     CallStarted,
     Spent,
+    Value,
 )
 from accord.log.fold import Call
 
 PREVIEW_CHARACTERS = 48
 KEY_CHARACTERS = 16
-_EFFECTS = frozenset(("step", "tool"))
+
+Body = Callable[[CallScope], Awaitable[Any]]
 
 
 class Measured(NamedTuple):
@@ -59,12 +61,17 @@ class Measured(NamedTuple):
     cost: float | None
 
 
+class _Answer(NamedTuple):
+    value: Any
+
+
 async def call(
     kind: CallKind,
     name: str,
     inputs: Sequence[Any],
-    body: Callable[[Scope], Awaitable[Any]],
+    body: Body,
     *,
+    version: str = "",
     pure: bool = False,
     keep_input: bool = False,
     coordination: bool = False,
@@ -72,100 +79,100 @@ async def call(
 ) -> Any:
     """Make a call: run ``body``, or answer from the log.
 
-    ``inputs`` are hashed into the call's key, and recorded if ``keep_input``. A ``request``'s
-    body returns :class:`Measured`. ``pure`` says that making it twice does no harm.
+    ``inputs`` and ``version`` (of what is called) are hashed into the call's key; the inputs are
+    recorded if ``keep_input``. A ``request``'s body returns :class:`Measured`. ``pure`` says that
+    making the call twice does no harm.
     """
-    scope = current_scope(name)
-    execution = scope.execution
+    execution = current_scope(name).execution
     log = execution.log
-    plain = log.values.digest(inputs, f"the input of {kind} {name}")
-    key = digest_of(b"%b\0%b\0%b" % (kind.encode(), name.encode(), plain))[:KEY_CHARACTERS]
-    task = asyncio.current_task()
-    if task is not scope.task:
-        scope = scope.adopt(task, name, key)
-        enter(scope)
+    what = f"the input of {kind} {name}"
+    values = log.values
+    packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
+    plain = b"%b\0%b\0%b\0%b" % (kind.encode(), name.encode(), version.encode(), packed)
+    key = digest_of(plain)[:KEY_CHARACTERS]
+    scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
-    recorded = execution.recorded.by_scope.get(path)
+    preview = "" if kind == "request" else _preview(inputs, values.digest)
+    started = CallStarted(
+        name=name,
+        key=key,
+        kind=kind,
+        preview=preview,
+        input=Value(packed) if keep_input else NOTHING,
+        pure=pure,
+        coordination=coordination,
+    )
+    recorded = execution.replay.call_at(path, scope, started)
+    attempts = 0
     if recorded is None:
-        started = CallStarted(
-            kind=kind,
-            name=name,
-            key=key,
-            preview="" if kind == "request" else _preview(inputs, plain),
-            input=log.values.encode(inputs) if keep_input else NOTHING,
-            pure=pure,
-            coordination=coordination,
-        )
-        seq = log.append(path, scope.causes(), started)
+        start = log.append(path, scope.take_causes(), started)
     else:
-        if recorded.started.key != key:
-            raise _flow_changed(execution, recorded, f"{kind} {name}({_preview(inputs, plain)})")
         answer = await _answer(scope, recorded)
         if answer is not None:
             return answer.value
-        seq = recorded.start.seq
-    inner = Scope(path, (seq,), execution, task)
+        start = recorded.start.seq
+        attempts = len(recorded.attempts) if recorded.ended is None else 0
+    inner = CallScope(path, start, execution, scope.task, kind=kind, attempts=attempts)
+    return await _perform(scope, inner, body, started, timeout_s)
+
+
+async def _perform(
+    scope: Scope, inner: CallScope, body: Body, started: CallStarted, timeout_s: float | None
+) -> Any:
+    execution = inner.execution
+    log = execution.log
     token = enter(inner)
     try:
-        if log.durability == "sync" or kind == "request" or (kind in _EFFECTS and not pure):
-            await log.barrier()
+        if log.durability == "sync" or started.kind == "request" or started.has_effects:
+            await execution.barrier()
         if timeout_s is None:
             result = await body(inner)
         else:
-            result = await _within(timeout_s, body(inner), f"{kind} {name}")
-        check_all_made(inner)
-        end: CallEnded = _finished(execution, seq, result, f"the output of {kind} {name}")
+            result = await _within(timeout_s, body(inner), started)
+        execution.replay.check_complete(inner)
+        end: CallEnded = _finished(inner, result, started)
     except BaseException as error:
-        scope.saw_end(log.append(path, inner.causes(), _unfinished(inner, seq, error)))
+        if not log.failed:
+            unfinished = _unfinished(inner, error)
+            scope.saw_end(log.append(inner.path, inner.take_causes(), unfinished))
         raise
     finally:
         leave(token)
-    scope.saw_end(log.append(path, inner.causes(), end))
-    return result.value if kind == "request" else result
-
-
-class _Answer(NamedTuple):
-    value: Any
+    scope.saw_end(log.append(inner.path, inner.take_causes(), end))
+    return result.value if started.kind == "request" else result
 
 
 async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
     """What a recorded call answers, or None if it is to be made."""
     execution = scope.execution
     values = execution.log.values
-    ended, end = recorded.ended, recorded.end
-    if isinstance(ended, CallFinished) and end is not None:
-        scope.saw_end(end.seq)
-        return _Answer(values.decode(ended.output))
-    if isinstance(ended, CallFailed) and end is not None:
-        error = rebuild_error(ended.error, values)
-        if recorded.led_on or _stays_unknown(execution, error):
-            scope.saw_end(end.seq)
-            raise error
-        return None
-    if isinstance(ended, CallCancelled) and recorded.led_on:
-        # The flow went on without it, so whoever cancelled it then will do so again.
-        await asyncio.get_running_loop().create_future()
-    if _may_have_happened(execution, recorded):
+    match recorded.ended:
+        case CallFinished(output=output):
+            scope.saw_end(recorded.last)
+            return _Answer(values.decode(output))
+        case CallFailed(error=failure):
+            error = rebuild_error(failure, values)
+            unknown = isinstance(error, UnknownOutcomeError) and not execution.repeat_unknown
+            if recorded.led_on or unknown:
+                scope.saw_end(recorded.last)
+                raise error
+            return None
+        case CallCancelled() if recorded.led_on:
+            # The flow went on without it, so whoever cancelled it then will do so again.
+            await asyncio.get_running_loop().create_future()
+        case _:
+            pass
+    if recorded.started.has_effects and not execution.repeat_unknown:
         raise _unknown(scope, recorded)
     return None
-
-
-def _may_have_happened(execution: Execution, recorded: Call) -> bool:
-    started = recorded.started
-    return started.kind in _EFFECTS and not started.pure and not execution.repeat_unknown
-
-
-def _stays_unknown(execution: Execution, error: Exception) -> bool:
-    return isinstance(error, UnknownOutcomeError) and not execution.repeat_unknown
 
 
 def _unknown(scope: Scope, recorded: Call) -> UnknownOutcomeError:
     """Record that the outcome is unknown, and say so."""
     log = scope.execution.log
-    started = recorded.started
     error = UnknownOutcomeError(
-        f"{started.kind} {started.name}({started.preview}) of run {log.run} had begun when the "
-        "run stopped, and its outcome was not recorded: it may have happened. Check, then "
+        f"{describe(recorded.started)} of run {log.run} had begun when the run stopped, and its "
+        "outcome was not recorded: it may have happened. Check, then "
         f"`accord resume {log.run} --repeat-unknown` makes it again; "
         "mark it pure=True if repeating it does no harm"
     )
@@ -174,12 +181,14 @@ def _unknown(scope: Scope, recorded: Call) -> UnknownOutcomeError:
     return error
 
 
-def _finished(execution: Execution, seq: int, result: Any, what: str) -> CallFinished:
+def _finished(inner: CallScope, result: Any, started: CallStarted) -> CallFinished:
+    values = inner.execution.log.values
+    what = f"the output of {started.kind} {started.name}"
     if not isinstance(result, Measured):
-        return CallFinished(call=seq, output=execution.log.values.encode(result, what))
+        return CallFinished(call=inner.start, output=values.encode(result, what))
     return CallFinished(
-        call=seq,
-        output=execution.log.values.encode(result.value, what),
+        call=inner.start,
+        output=values.encode(result.value, what),
         usage=result.usage,
         timings=result.timings,
         spent=result.spent,
@@ -187,18 +196,18 @@ def _finished(execution: Execution, seq: int, result: Any, what: str) -> CallFin
     )
 
 
-def _unfinished(inner: Scope, seq: int, error: BaseException) -> CallFailed | CallCancelled:
+def _unfinished(inner: CallScope, error: BaseException) -> CallFailed | CallCancelled:
     execution = inner.execution
     leaked = inner.thread_running
     execution.leaked_threads += leaked
     if isinstance(error, Exception):
         record = record_error(error, execution.log.values)
-        return CallFailed(call=seq, error=record, thread_left_running=leaked)
+        return CallFailed(call=inner.start, error=record, thread_left_running=leaked)
     usage, cost = inner.partial() if inner.partial is not None else (None, None)
-    return CallCancelled(call=seq, usage=usage, cost=cost, thread_left_running=leaked)
+    return CallCancelled(call=inner.start, usage=usage, cost=cost, thread_left_running=leaked)
 
 
-async def _within(timeout_s: float, work: Awaitable[Any], what: str) -> Any:
+async def _within(timeout_s: float, work: Awaitable[Any], started: CallStarted) -> Any:
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
@@ -206,37 +215,18 @@ async def _within(timeout_s: float, work: Awaitable[Any], what: str) -> Any:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        msg = f"{what} took longer than its timeout of {timeout_s:g} s"
-        raise CallTimeoutError(msg) from error
+        raise CallTimeoutError(
+            f"{started.kind} {started.name} took longer than its timeout_s of {timeout_s:g}; "
+            "raise it, or make the call smaller"
+        ) from error
 
 
-def _flow_changed(execution: Execution, recorded: Call, now: str) -> FlowChangedError:
-    then = f"{recorded.started.kind} {recorded.started.name}({recorded.started.preview})"
-    error = FlowChangedError(
-        f"the flow has changed since run {execution.log.run} was recorded; at {recorded.scope}\n"
-        f"  recorded: {then}\n"
-        f"  now:      {now}\n"
-        "Restore the flow (its code, its agents, its input), or start a new run",
-        recorded=then,
-        now=now,
-    )
-    execution.fatal = execution.fatal or error
-    return error
-
-
-def check_all_made(scope: Scope) -> None:
-    """Raise ``FlowChangedError`` if the log has one more finished call here than was made."""
-    recorded = scope.execution.recorded.by_scope
-    if not recorded:
-        return
-    index = scope.children
-    more = recorded.get(f"{scope.path}/{index}" if scope.path else str(index))
-    if more is not None and isinstance(more.ended, CallFinished):
-        raise _flow_changed(scope.execution, more, "no call: the code ended here")
-
-
-def _preview(inputs: Sequence[Any], plain: bytes) -> str:
-    """The first characters of the input, for people."""
-    if inputs and isinstance(inputs[0], str):
-        return printable(inputs[0][:PREVIEW_CHARACTERS])
-    return plain[1 : PREVIEW_CHARACTERS + 1].decode(errors="ignore").removesuffix("]")
+def _preview(inputs: Sequence[Any], digest: Callable[[Any], Any]) -> str:
+    """The beginning of the input, for people."""
+    shown = ""
+    for value in inputs:
+        text = value if isinstance(value, str) else bytes(digest(value)).decode()
+        shown += f"{', ' if shown else ''}{text[:PREVIEW_CHARACTERS]}"
+        if len(shown) >= PREVIEW_CHARACTERS:
+            break
+    return printable(shown[:PREVIEW_CHARACTERS])

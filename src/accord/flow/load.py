@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,6 +57,21 @@ def check_flow(flow: Any, reference: str) -> Flow:
         msg = f"{reference} is not async; write it as `async def {flow_name(flow)}(...)`"
         raise UsageError(msg)
     return flow
+
+
+def check_inputs(flow: Flow, inputs: Sequence[Any]) -> None:
+    """Raise ``UsageError`` if ``flow`` does not take ``inputs``."""
+    try:
+        inspect.signature(flow).bind(*inputs)
+    except TypeError as error:
+        msg = f"{flow_name(flow)}{inspect.signature(flow)} got {len(inputs)} inputs: {error}"
+        raise UsageError(msg) from error
+
+
+def check_name(run_id: str | None) -> None:
+    """Raise ``UsageError`` if a run cannot be called ``run_id``."""
+    if run_id is not None and (not run_id or not run_id.isprintable()):
+        raise UsageError(f"a run's name is printable text, not {run_id!r}")
 
 
 def _split(reference: str) -> tuple[str, str, str]:

@@ -5,39 +5,33 @@ Paths come from program order, so branches that finish in another order have the
 on a replay. Each scope also knows its *frontier*: the last events that its code has seen,
 which are the causes of whatever it does next.
 
-A task that the flow started by itself (``asyncio.gather``, ``TaskGroup``) gets a scope named
-after its first call, ``0/~write.5fK2``, since nothing else about it is the same on a replay.
+A task that the flow started by itself (``asyncio.gather``, ``TaskGroup``) gets a scope at the
+first thing it does here, named after the task if it was given a name, else after that first
+call and its input: ``0/~write.5fK2aa``. Nothing else about it is the same on a replay.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accord.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from accord.engine.base import Usage
     from accord.flow.execution import Execution
+    from accord.log.events import CallKind
+
+_AUTOMATIC_NAME = re.compile(r"Task-\d+")
 
 
 class Scope:
-    """A place in the flow of one run."""
+    """A place in the flow of one run, at work in one task."""
 
-    __slots__ = (
-        "_adopted",
-        "_loose",
-        "children",
-        "execution",
-        "frontier",
-        "partial",
-        "path",
-        "task",
-        "thread_running",
-    )
+    __slots__ = ("_loose", "adopted", "children", "execution", "frontier", "path", "task")
 
     def __init__(
         self,
@@ -51,11 +45,9 @@ class Scope:
         self.execution = execution
         self.task = task
         self.children = 0
-        self.partial: Callable[[], tuple[Usage | None, float | None]] | None = None
-        """What a request has cost so far, in tokens and dollars, should it be cancelled."""
-        self.thread_running = False
-        """A thread works for this call; if the call ends first, the thread is left behind."""
-        self._adopted: dict[str, int] | None = None
+        """Calls and joins made here."""
+        self.adopted: dict[str, int] | None = None
+        """Tasks started here that have done something, by label."""
         self._loose: dict[str, int] | None = None
 
     def next_path(self) -> str:
@@ -64,35 +56,62 @@ class Scope:
         self.children = index + 1
         return f"{self.path}/{index}" if self.path else str(index)
 
-    def causes(self) -> tuple[int, ...]:
-        """What the next event here follows from."""
+    def take_causes(self) -> tuple[int, ...]:
+        """What the next event here follows from; asked once for each event."""
         if self._loose is None:
             return self.frontier
         ends = set(self.frontier).union(self._loose.values())
         self._loose = None
         return tuple(sorted(ends))
 
-    def adopt(self, task: asyncio.Task[object] | None, name: str, key: str) -> Scope:
-        """A scope for a task that the flow itself started here, at that task's first call."""
-        label = f"~{name}.{key[:6]}"
-        if self._adopted is None:
-            self._adopted = {}
-        count = self._adopted[label] = self._adopted.get(label, -1) + 1
-        path = f"{self.path}/{label}.{count}" if count else f"{self.path}/{label}"
-        return LooseScope(path.lstrip("/"), self.frontier, self.execution, task, self)
-
     def saw_end(self, seq: int) -> None:
         """A call or join made here ended with event ``seq``."""
         self.frontier = (seq,)
 
-    def saw_end_of(self, path: str, seq: int) -> None:
+    def saw_end_of_task(self, path: str, seq: int) -> None:
         """A task started here ended a call; what follows here may depend on it."""
         if self._loose is None:
             self._loose = {}
         self._loose[path] = seq
 
+    def adopt(self, task: asyncio.Task[object] | None, label: str) -> Scope:
+        """A scope for a task that the flow itself started here."""
+        if self.adopted is None:
+            self.adopted = {}
+        count = self.adopted.get(label, 0)
+        self.adopted[label] = count + 1
+        path = f"{self.path}/{numbered(label, count)}".lstrip("/")
+        return _LooseScope(path, self.frontier, self.execution, task, self)
 
-class LooseScope(Scope):
+
+class CallScope(Scope):
+    """The scope of a running call, and what its body has to say should it not end well."""
+
+    __slots__ = ("attempts", "kind", "partial", "start", "thread_running")
+
+    def __init__(
+        self,
+        path: str,
+        start: int,
+        execution: Execution,
+        task: asyncio.Task[object] | None,
+        *,
+        kind: CallKind,
+        attempts: int,
+    ) -> None:
+        super().__init__(path, (start,), execution, task)
+        self.start = start
+        """The number of the event with which the call started."""
+        self.kind: CallKind = kind
+        self.attempts = attempts
+        """Attempts that an earlier process made of this call."""
+        self.partial: Callable[[], tuple[Usage | None, float | None]] | None = None
+        """What a request has cost so far, in tokens and dollars."""
+        self.thread_running = False
+        """A thread works for this call; if the call ends first, the thread is left behind."""
+
+
+class _LooseScope(Scope):
     """The scope of a task that the flow itself started; its parent cannot know when it ends."""
 
     __slots__ = ("_parent",)
@@ -111,23 +130,38 @@ class LooseScope(Scope):
     def saw_end(self, seq: int) -> None:
         """A call of this task ended; the code that started the task may have seen it."""
         self.frontier = (seq,)
-        self._parent.saw_end_of(self.path, seq)
+        self._parent.saw_end_of_task(self.path, seq)
 
 
 _current: ContextVar[Scope] = ContextVar("accord_scope")
 
+enter = _current.set
+leave = _current.reset
+
 
 def current_scope(what: str) -> Scope:
-    """The scope of the running code; ``what`` names the caller in the error outside of a run."""
+    """The scope that the running code is in; ``what`` names the caller in the error."""
     try:
         return _current.get()
     except LookupError:
-        msg = (
+        raise UsageError(
             f"{what} was called outside of a run; "
             "start one with accord.run(flow, ...) and make the call inside the flow"
-        )
-        raise UsageError(msg) from None
+        ) from None
 
 
-enter = _current.set
-leave = _current.reset
+def own_scope(what: str, label: str) -> Scope:
+    """The running task's own scope; a task that the flow started gets one, called ``label``."""
+    scope = current_scope(what)
+    task = asyncio.current_task()
+    if task is scope.task or task is None:
+        return scope
+    name = task.get_name()
+    scope = scope.adopt(task, f"~{label if _AUTOMATIC_NAME.fullmatch(name) else name}")
+    enter(scope)
+    return scope
+
+
+def numbered(label: str, count: int) -> str:
+    """The segment of the task with ``count`` like it before: ``~a``, then ``~a.1``."""
+    return f"{label}.{count}" if count else label

@@ -7,7 +7,7 @@ import asyncio
 from accord.clock import NANOSECONDS
 from accord.errors import UsageError
 from accord.flow.call import call
-from accord.flow.scope import Scope
+from accord.flow.scope import CallScope
 
 
 async def sleep(seconds: float) -> None:
@@ -16,9 +16,9 @@ async def sleep(seconds: float) -> None:
         msg = f"sleep needs a time that is not negative, not {seconds!r}"
         raise UsageError(msg)
 
-    async def body(scope: Scope) -> None:
+    async def body(scope: CallScope) -> None:
         log = scope.execution.log
-        began_ns = log.envelopes[scope.frontier[0]].at
+        began_ns = log.envelopes[scope.start].at
         await asyncio.sleep(max(0.0, seconds - (log.now() - began_ns) / NANOSECONDS))
 
     await call("sleep", "sleep", [seconds], body, pure=True)

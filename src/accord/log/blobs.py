@@ -40,18 +40,16 @@ class Blobs:
 
     def put_text(self, text: str) -> str:
         """As :meth:`put`, and hash a text only once while it stays in use."""
-        digest = self._interned.get(text)
+        digest = self._interned.pop(text, None)
         if digest is None or digest not in self._known:
             digest = self.put(text.encode())
-            self._intern(text, digest)
+        self._intern(text, digest)
         return digest
 
     def digest_text(self, text: str) -> str:
         """The digest of ``text``, without storing it."""
-        digest = self._interned.get(text)
-        if digest is None:
-            digest = digest_of(text.encode())
-            self._intern(text, digest)
+        digest = self._interned.pop(text, None) or digest_of(text.encode())
+        self._intern(text, digest)
         return digest
 
     def get(self, digest: str) -> bytes:
@@ -60,6 +58,7 @@ class Blobs:
         return self._fetch(digest) if pending is None else pending
 
     def _intern(self, text: str, digest: str) -> None:
+        """Remember ``text`` as the one used last, in place of the one used longest ago."""
         if len(self._interned) >= INTERNED_TEXTS:
             del self._interned[next(iter(self._interned))]
         self._interned[text] = digest

@@ -20,6 +20,7 @@ looked up by name and filled field by field. A value that does not fit raises at
 from __future__ import annotations
 
 import base64
+import inspect
 import math
 from collections.abc import Callable
 from itertools import chain
@@ -155,15 +156,14 @@ class _Packer:
         except UnicodeEncodeError:
             data = _encode(self.pack(_without_surrogates(value)))
         except RecursionError:
-            msg = f"{what} is nested too deep or contains itself; return plain, finite data"
+            msg = f"{what} is nested too deep or contains itself; the log holds finite data"
             raise UnserializableError(msg) from None
         except _NotPlainError as error:
             path = _path_to(value, error.value)
-            msg = (
-                f"{what}{path} is a {type(error.value).__qualname__}, which the log cannot hold; "
-                "return plain data, a dataclass, a msgspec.Struct or a Pydantic model"
-            )
-            raise UnserializableError(msg) from None
+            kind = type(error.value).__qualname__
+            raise UnserializableError(
+                f"{what}{path} is a {kind}, which the log cannot hold; {_advice(error.value)}"
+            ) from None
         return data if len(data) < BLOB_BYTES else _encode({"$blob": self._put(data)})
 
     def pack(self, value: Any) -> Any:
@@ -226,6 +226,14 @@ class _NotPlainError(Exception):
     def __init__(self, value: object) -> None:
         super().__init__()
         self.value = value
+
+
+def _advice(value: object) -> str:
+    if inspect.iscoroutine(value):
+        return "was an `await` forgotten?"
+    if "<locals>" in type(value).__qualname__:
+        return "a class made inside a function cannot be found again: define it in the module"
+    return "it holds plain data, dataclasses, msgspec.Structs and Pydantic models"
 
 
 class _Surrogates:

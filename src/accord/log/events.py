@@ -42,6 +42,8 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     flow: str
     """``path/to/file.py:name`` or ``module:name``."""
     input: Value
+    began_s: float
+    """Seconds since 1970. With the run's name, tells it from all others."""
     engine: str
     """As ``--engine`` takes it."""
     model: str = ""
@@ -89,6 +91,11 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     """Kept for requests (the prompt) and tools; other inputs are outputs kept elsewhere."""
     pure: bool = False
     coordination: bool = False
+
+    @property
+    def has_effects(self) -> bool:
+        """Making it twice may do harm."""
+        return not self.pure and self.kind in ("step", "tool")
 
 
 class CallFinished(Fact, frozen=True, kw_only=True):

@@ -1,14 +1,13 @@
-"""State read off the log: pure folds over envelopes.
+"""The calls of a run, folded from its events.
 
-The index of calls is the one that everything else shares: replay looks calls up in it, the
-tree prints it, the tax report adds it up.
+The one index that everything else shares: replay looks calls up in it, the tree prints it, the
+tax report adds it up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from accord.log.events import (
     AttemptFailed,
@@ -27,23 +26,13 @@ from accord.log.events import (
     RunStarted,
 )
 
-S = TypeVar("S")
-
-
-def fold(step: Callable[[S, Envelope], S], state: S, envelopes: Iterable[Envelope]) -> S:
-    """``step`` over all ``envelopes``, in order."""
-    for envelope in envelopes:
-        state = step(state, envelope)
-    return state
-
 
 @dataclass(slots=True)
 class Call:
     """All that the log says of one call, so far."""
 
-    scope: str
-    started: CallStarted
     start: Envelope
+    started: CallStarted
     end: Envelope | None = None
     ended: CallEnded | None = None
     attempts: list[AttemptFailed] = field(default_factory=list[AttemptFailed])
@@ -51,8 +40,14 @@ class Call:
     """Something began, or succeeded, because of its end: the flow went on past it."""
 
     @property
-    def name(self) -> str:
-        return self.started.name
+    def scope(self) -> str:
+        """Its place in the flow."""
+        return self.start.scope
+
+    @property
+    def last(self) -> int:
+        """The number of its last event."""
+        return self.start.seq if self.end is None else self.end.seq
 
     @property
     def duration_ns(self) -> int | None:
@@ -65,12 +60,15 @@ class Calls:
     """The calls of a run, by their place in the flow and in the order in which they started."""
 
     by_scope: dict[str, Call] = field(default_factory=dict[str, Call])
+    """The last call at each place."""
+    by_start: dict[int, Call] = field(default_factory=dict[int, Call])
+    """Every call, also those that a changed one has taken the place of."""
     joined: dict[str, Envelope] = field(default_factory=dict[str, Envelope])
     run: RunStarted | None = None
     ended: RunEnded | None = None
-    _by_start: dict[int, Call] = field(default_factory=dict[int, Call])
     _by_end: dict[int, Call] = field(default_factory=dict[int, Call])
     _joins: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    """Joins that nothing has followed yet, with the ends of their branches."""
 
     def add(self, envelope: Envelope) -> None:
         """Take in the next event."""
@@ -83,14 +81,14 @@ class Calls:
             case RunFinished() | RunFailed() | RunInterrupted():
                 self.ended = event
             case CallStarted():
-                call = Call(envelope.scope, event, envelope)
-                self.by_scope[envelope.scope] = self._by_start[envelope.seq] = call
+                call = Call(envelope, event)
+                self.by_scope[envelope.scope] = self.by_start[envelope.seq] = call
             case CallFinished() | CallFailed() | CallCancelled():
-                call = self._by_start[event.call]
+                call = self.by_start[event.call]
                 call.end, call.ended = envelope, event
                 self._by_end[envelope.seq] = call
             case AttemptFailed():
-                self._by_start[event.call].attempts.append(event)
+                self.by_start[event.call].attempts.append(event)
             case Joined():
                 self.joined[envelope.scope] = envelope
                 self._joins[envelope.seq] = envelope.causes
@@ -98,11 +96,12 @@ class Calls:
             self._went_on_past(envelope.causes)
 
     def _went_on_past(self, causes: tuple[int, ...]) -> None:
-        for cause in causes:
+        waiting = list(causes)
+        while waiting:
+            cause = waiting.pop()
             if (call := self._by_end.get(cause)) is not None:
                 call.led_on = True
-            elif (branches := self._joins.pop(cause, None)) is not None:
-                self._went_on_past(branches)
+            waiting += self._joins.pop(cause, ())
 
 
 def index_calls(envelopes: Iterable[Envelope]) -> Calls:

@@ -65,8 +65,6 @@ class Log:
         # The run's clock stands still while nobody runs it.
         last = self.envelopes[-1].at if self.envelopes else 0
         self._zero_ns = clock.now_ns() - last
-        self.branches = 0
-        """Tasks at work on this run beside its own: with none, nobody would share a commit."""
         self._commit_due = False
         self._barriers: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None
@@ -99,16 +97,17 @@ class Log:
                 self.flush()
         return seq
 
-    async def barrier(self) -> None:
+    async def barrier(self, *, alone: bool = False) -> None:
         """Return when everything appended so far is as safe as the durability promises.
 
-        Raises the store's error if it is not.
+        Waits for the end of the turn, so that others may share the transaction; ``alone`` says
+        that there are none. Raises the store's error if it could not be written.
         """
         if self._failure is not None:
             raise self._failure
         if not self._commit_due:
             return
-        if self.branches == 0:
+        if alone:
             self.flush()
         else:
             # One future a waiter: a shared one would be cancelled for all by the first.

@@ -21,6 +21,7 @@ from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
+    RunResumed,
     Spent,
 )
 from accord.log.fold import Calls
@@ -34,6 +35,7 @@ PARTS = (
     "waiting",
     "tools",
     "network",
+    "lost",
     "runtime",
 )
 
@@ -54,10 +56,10 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def critical_path(
-    envelopes: list[Envelope], calls: Calls, entries: dict[str, Entry]
+    envelopes: list[Envelope], calls: Calls, entries: dict[int, Entry]
 ) -> list[Segment]:
-    """The stretches of the path, first to last. ``entries`` are the ledger's, by scope."""
-    traffic = _Traffic(calls)
+    """The stretches of the path, first to last. ``entries`` are the ledger's, by their call."""
+    traffic = _Traffic(envelopes, calls)
     segments = [
         _segment(envelopes, cause, event, traffic, entries)
         for cause, event in _walk_back(envelopes)
@@ -67,10 +69,14 @@ def critical_path(
 
 
 class _Traffic:
-    """When requests of the run were under way, to tell waiting for a place from the network."""
+    """When the run was resumed, and when its requests were under way.
 
-    def __init__(self, calls: Calls) -> None:
-        requests = [call for call in calls.by_scope.values() if call.started.kind == "request"]
+    The latter tells waiting for a place at the engine from the network.
+    """
+
+    def __init__(self, envelopes: list[Envelope], calls: Calls) -> None:
+        self.resumes = [e.at for e in envelopes if isinstance(e.event, RunResumed)]
+        requests = [call for call in calls.by_start.values() if call.started.kind == "request"]
         self._starts = sorted(call.start.at for call in requests)
         self._ends = sorted(call.end.at for call in requests if call.end is not None)
 
@@ -98,9 +104,11 @@ def _segment(
     cause: Envelope,
     event: Envelope,
     traffic: _Traffic,
-    entries: dict[str, Entry],
+    entries: dict[int, Entry],
 ) -> Segment:
-    length = event.at - cause.at
+    # What an earlier process did after the cause, and could not finish, was lost with it.
+    begun = max((at for at in traffic.resumes if cause.at < at <= event.at), default=cause.at)
+    length = event.at - begun
     kind, name = "flow", ""
     parts = {"runtime": length}
     fact = event.event
@@ -109,11 +117,12 @@ def _segment(
         assert isinstance(started, CallStarted)
         kind, name = started.kind, started.name
         if kind == "request":
-            parts = _request_parts(fact, event, length, traffic, entries)
+            parts = _request_parts(fact, length, traffic, entries)
         elif kind in ("step", "tool"):
             parts = {"tools": length}
         elif kind == "sleep":
             parts = {"waiting": length}
+    parts["lost"] = begun - cause.at
     return Segment(
         scope=event.scope,
         kind=kind,
@@ -126,12 +135,11 @@ def _segment(
 
 def _request_parts(
     fact: CallFinished | CallFailed | CallCancelled | AttemptFailed,
-    event: Envelope,
     length: int,
     traffic: _Traffic,
-    entries: dict[str, Entry],
+    entries: dict[int, Entry],
 ) -> dict[str, int]:
-    entry = entries.get(event.scope)
+    entry = entries.get(fact.call)
     if not isinstance(fact, CallFinished) or fact.spent is None or entry is None:
         return {"queueing": length}  # an attempt that gave nothing was a wait for the engine
     spent = fact.spent

@@ -3,31 +3,28 @@
 An engine counts a prompt as a whole; its count is spread over the pieces of the prompt by
 their estimated sizes, so the parts add up to the engine's count exactly.
 
-Whose text a piece is, is read off the log: pieces of the run's input are the *task*; pieces of
-an earlier reply are its writer's, so *history* for the writer and *peers* for anybody else;
-pieces of a tool's or step's result are *tools*. What a flow or an agent's definition wrote
-is *instructions* where it came as such, else *task*.
+Whose text a piece is, is read off the log (:mod:`accord.observe.authors`): what the run's input
+says is the *task*; what an earlier reply said is its writer's, so *history* for the writer and
+*peers* for anybody else; what a tool or step gave, and tools' descriptions, are *tools*. What an
+agent's definition says is *instructions*; what the flow itself added counts as *task*.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from accord.engine.base import Message, Reply, Request, Usage
 from accord.errors import LogError
-from accord.log.events import CallCancelled, CallFinished, CallStarted, RunStarted
+from accord.log.events import CallCancelled, CallFinished, RunStarted
 from accord.log.fold import Call
 from accord.log.log import Log
+from accord.observe.authors import Authors, pieces_of
 from accord.tokens.count import estimate
 
 ORIGINS = ("instructions", "task", "history", "peers", "tools")
 
-_BREAKS = re.compile(r'(?:\\n|\\"|[\n"])+')
-MIN_PIECE = 12
-"""Shorter pieces (a heading, a JSON key) say nothing about their origin: they go with the last."""
 CACHE_BLOCK = 16
 """Engines reuse prefixes in blocks: fewer missing tokens than this are no eviction."""
 
@@ -84,7 +81,7 @@ def ledger_of(log: Log, calls: Iterable[Call]) -> list[Entry]:
     book = _Book(log)
     for envelope in log.envelopes:
         if isinstance(envelope.event, RunStarted):
-            book.learn(book.decode(envelope.event.input), "task")
+            book.authors.learn(book.decode(envelope.event.input), "task")
     moments: list[tuple[int, bool, Call]] = []
     for call in calls:
         moments.append((call.start.seq, False, call))
@@ -124,37 +121,30 @@ class _Piece:
 @dataclass
 class _Book:
     log: Log
-    writers: dict[str, str] = field(default_factory=dict[str, str])
-    """Piece to ``task``, ``tools`` or ``by NAME``; the first writer keeps it."""
+    authors: Authors = field(default_factory=Authors)
     sent: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     prefixes: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     """A number for each prompt prefix seen: its last piece, behind a shorter prefix."""
     cached: set[int] = field(default_factory=set[int])
     """The prefixes that finished requests left in the engine's cache."""
-
-    def learn(self, value: Any, writer: str) -> None:
-        for text in _texts(value):
-            for piece in _BREAKS.split(text):
-                stripped = piece.strip()
-                if len(stripped) >= MIN_PIECE:
-                    self.writers.setdefault(stripped, writer)
+    open: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    """The prefixes of requests under way, by their call."""
 
     def end(self, call: Call) -> None:
         if not isinstance(call.ended, CallFinished):
             return
         kind = call.started.kind
         if kind in ("step", "tool"):
-            self.learn(self.decode(call.ended.output), "tools")
+            self.authors.learn(self.decode(call.ended.output), "tools")
         elif kind == "request":
             reply = self.decode(call.ended.output)
             if isinstance(reply, Reply):
-                self.learn(reply.text, f"by {call.started.name}")
-            request = self._request(call.started)
-            self.cached.update(self._prefixes(request, self._pieces(request)))
+                self.authors.learn(reply.text, f"by {call.started.name}")
+            self.cached.update(self.open.pop(call.start.seq, ()))
 
     def enter(self, call: Call, usages: list[Usage]) -> Entry:
-        request = self._request(call.started)
-        pieces = self._pieces(request)
+        request = cast("list[Request]", self.log.values.decode(call.started.input))[0]
+        pieces = list(self._pieces(request))
         usage = add_usages(usages)
         tokens = apportion(usage.prompt, [piece.tokens for piece in pieces])
         sent = self.sent.setdefault(request.agent, set())
@@ -166,13 +156,14 @@ class _Book:
             else:
                 parts.append(Part(piece.origin, repeat, count))
         sent.update(piece.text for piece in pieces)
-        missing = self._expected(request, pieces, tokens) - usage.cached
+        prefixes = self.open[call.start.seq] = self._prefixes(request, pieces)
+        missing = self._expected(prefixes, tokens) - usage.cached
         evicted = missing if usage.cached and missing >= CACHE_BLOCK else 0
         return Entry(call, usage, parts, evicted)
 
-    def _expected(self, request: Request, pieces: list[_Piece], tokens: list[int]) -> int:
+    def _expected(self, prefixes: list[int], tokens: list[int]) -> int:
         expected = 0
-        for prefix, count in zip(self._prefixes(request, pieces), tokens, strict=True):
+        for prefix, count in zip(prefixes, tokens, strict=True):
             if prefix not in self.cached:
                 break
             expected += count
@@ -186,31 +177,24 @@ class _Book:
             found.append(last)
         return found
 
-    def _pieces(self, request: Request) -> list[_Piece]:
-        pieces = [
-            _Piece(spec.name, "tools", estimate(f"{spec.name}{spec.description}{spec.parameters}"))
-            for spec in request.tools
-        ]
+    def _pieces(self, request: Request) -> Iterator[_Piece]:
+        for spec in request.tools:
+            size = estimate(f"{spec.name}{spec.description}{spec.parameters}")
+            yield _Piece(spec.name, "tools", size)
         for message in request.messages:
-            pieces += self._pieces_of(message, request.agent)
-        return pieces or [_Piece("", "task", 1)]
+            yield from self._pieces_of(message, request.agent)
+        if not request.tools and not request.messages:
+            yield _Piece("", "task", 1)
 
     def _pieces_of(self, message: Message, agent: str) -> Iterator[_Piece]:
         text = message.content + "".join(call.arguments for call in message.tool_calls)
         if message.origin != "task":
-            yield _Piece(text, message.origin, estimate(text) + 4)
+            yield _Piece(text, message.origin, estimate(text) + 1)
             return
-        origin = "task"
-        for piece in _BREAKS.split(text):
-            stripped = piece.strip()
-            if not stripped:
-                continue
-            if len(stripped) >= MIN_PIECE:
-                origin = _origin_for(agent, self.writers.get(stripped, "task"))
-            yield _Piece(stripped, origin, estimate(piece) + 1)
-
-    def _request(self, started: CallStarted) -> Request:
-        return cast("list[Request]", self.log.values.decode(started.input))[0]
+        author = "task"
+        for piece in pieces_of(text):
+            author = self.authors.of(piece) or author
+            yield _Piece(piece, _origin_for(agent, author), estimate(piece) + 1)
 
     def decode(self, value: Any) -> Any:
         try:
@@ -219,22 +203,7 @@ class _Book:
             return None  # a class of the user's that cannot be imported here: no text to match
 
 
-def _origin_for(agent: str, writer: str) -> str:
-    if not writer.startswith("by "):
-        return writer
-    return "history" if writer == f"by {agent}" else "peers"
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast("dict[Any, Any]", value).values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in cast("Iterable[Any]", value):
-            yield from _texts(item)
-    elif hasattr(value, "__dict__"):
-        yield from _texts(vars(value))
-    elif hasattr(value, "__struct_fields__"):
-        yield from _texts([getattr(value, name) for name in value.__struct_fields__])
+def _origin_for(agent: str, author: str) -> str:
+    if not author.startswith("by "):
+        return author
+    return "history" if author == f"by {agent}" else "peers"

@@ -23,7 +23,7 @@ from accord.observe.ledger import ORIGINS, Entry, add_usages, ledger_of, usages_
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of tokens.
+    """Counts of tokens, of all billed attempts.
 
     ``by_origin`` splits ``prompt``; ``repeats`` and ``coordination`` cut across: prompt tokens
     already sent to the same agent, and all tokens of coordinating calls.
@@ -43,7 +43,18 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds along the critical path; the parts add up to ``makespan``."""
+    """Seconds along the critical path; the parts add up to ``makespan``.
+
+    ``thinking``   the engine writes, or reads what is not another agent's
+    ``reading``    the engine reads what other agents wrote
+    ``recompute``  the engine reads again what it had read and since dropped from its cache
+    ``queueing``   a request waits: for a place at the engine, a cool-down, a failed attempt
+    ``waiting``    ``sleep``
+    ``tools``      steps and tools at work
+    ``network``    the rest of a request's time
+    ``lost``       work that a crash or an interruption cut off, made again since
+    ``runtime``    the flow's own code, Accord, its log, and an engine's start
+    """
 
     makespan: float
     thinking: float
@@ -53,6 +64,7 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
     waiting: float
     tools: float
     network: float
+    lost: float
     runtime: float
 
 
@@ -88,15 +100,15 @@ class Tax(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_of(calls: Calls) -> Usage:
     """Tokens of all billed attempts of a run."""
-    requests = (call for call in calls.by_scope.values() if call.started.kind == "request")
+    requests = (call for call in calls.by_start.values() if call.started.kind == "request")
     return add_usages(usage for call in requests for usage in usages_of(call))
 
 
 def tax_of(log: Log) -> Tax:
     """The report on a run, finished or not."""
     calls = index_calls(log.envelopes)
-    entries = ledger_of(log, calls.by_scope.values())
-    path = critical_path(log.envelopes, calls, {entry.call.scope: entry for entry in entries})
+    entries = ledger_of(log, calls.by_start.values())
+    path = critical_path(log.envelopes, calls, {entry.call.start.seq: entry for entry in entries})
     tokens = _tokens(calls, entries)
     agents = _agents(calls, entries)
     makespan_ns = log.envelopes[-1].at - log.envelopes[0].at if log.envelopes else 0
@@ -160,7 +172,7 @@ def _repeats(entries: Iterable[Entry]) -> int:
 
 def _agents(calls: Calls, entries: list[Entry]) -> dict[str, AgentTax]:
     by_name: dict[str, list[Call]] = {}
-    for call in calls.by_scope.values():
+    for call in calls.by_start.values():
         if call.started.kind in ("agent", "request"):
             by_name.setdefault(call.started.name, []).append(call)
     entries_of: dict[str, list[Entry]] = {}

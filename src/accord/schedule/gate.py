@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from accord.engine.base import Capabilities, Engine
@@ -105,5 +105,6 @@ class Gates:
 
     async def close(self) -> None:
         """Close all engines behind them."""
-        for gate in (self._own, *self._others.values()):
-            await gate.engine.close()
+        async with AsyncExitStack() as stack:  # all of them, even if one fails
+            for gate in (self._own, *self._others.values()):
+                stack.push_async_callback(gate.engine.close)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from accord.engine.wire import items, mapping
+from accord.engine.shapes import items, mapping
 
 if TYPE_CHECKING:
     from accord.engine.base import ToolCall

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import lru_cache
 from pathlib import Path
 
 
 def this_process() -> str:
     """The name of the running process as a holder."""
-    pid = os.getpid()
-    return f"{socket.gethostname()}/{pid}/{_start_of(pid)}"
+    return _name_of(os.getpid())
 
 
 def surely_dead(holder: str) -> bool:
@@ -26,6 +26,11 @@ def surely_dead(holder: str) -> bool:
     except OSError:
         return False
     return _start_of(int(pid)) != start or _is_zombie(int(pid))
+
+
+@lru_cache(maxsize=1)  # by number, since a fork is another process
+def _name_of(pid: int) -> str:
+    return f"{socket.gethostname()}/{pid}/{_start_of(pid)}"
 
 
 def _stat(pid: int) -> list[str]:

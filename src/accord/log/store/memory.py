@@ -85,7 +85,10 @@ class MemoryStore:
         with self._lock:
             found = self._fence(lease)
             if first != len(found.records):
-                msg = f"run {lease.run!r} has {len(found.records)} records, not {first}"
+                msg = (
+                    f"run {lease.run!r} has {len(found.records)} records, not {first}: another "
+                    f"writes it, so this one has stopped; see `accord show {lease.run}`"
+                )
                 raise FencedError(msg)
             found.records.extend(records)
             found.digests.update(blobs)
@@ -100,7 +103,7 @@ class MemoryStore:
         try:
             return self._blobs[digest]
         except KeyError:
-            msg = f"blob {digest} is missing"
+            msg = f"blob {digest} is missing from this log; the run that needs it must start anew"
             raise LogCorruptError(msg) from None
 
     def runs(self, *, before: str | None = None, limit: int = 50) -> list[RunInfo]:
@@ -169,7 +172,10 @@ class MemoryStore:
     def _fence(self, lease: Lease) -> _Run:
         found = self._runs.get(lease.run)
         if found is None or not _is_of(found, lease):
-            msg = f"run {lease.run!r} was taken over by another process; this one has stopped"
+            msg = (
+                f"run {lease.run!r} was taken over by another process, so this one has stopped; "
+                f"`accord show {lease.run}` tells how far the other is"
+            )
             raise FencedError(msg)
         return found
 

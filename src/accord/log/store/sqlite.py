@@ -8,6 +8,7 @@ their transactions, each a fraction of a millisecond.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,18 @@ _FENCE = """
 SELECT id, (SELECT coalesce(max(seq) + 1, 0) FROM records WHERE run = id)
 FROM runs WHERE name = ? AND token = ? AND holder = ?
 """
+
+# `uses` is read once and the blobs themselves are not. An index on its digests would make each
+# write dearer, to spare that one reading.
+_REMOVE_BLOBS = """
+DELETE FROM blobs WHERE digest IN (
+    SELECT digest FROM uses WHERE run IN (SELECT value FROM json_each(:runs))
+    EXCEPT SELECT digest FROM uses WHERE run NOT IN (SELECT value FROM json_each(:runs))
+)
+"""
+_REMOVE_RECORDS = "DELETE FROM records WHERE run IN (SELECT value FROM json_each(:runs))"
+_REMOVE_USES = "DELETE FROM uses WHERE run IN (SELECT value FROM json_each(:runs))"
+_REMOVE_RUNS = "DELETE FROM runs WHERE id IN (SELECT value FROM json_each(:runs))"
 
 
 class SqliteStore:
@@ -131,7 +144,10 @@ class SqliteStore:
         with self._writing as db:
             run, count = self._fence(db, lease)
             if first != count:
-                msg = f"run {lease.run!r} has {count} records, not {first}"
+                msg = (
+                    f"run {lease.run!r} has {count} records, not {first}: another "
+                    f"writes it, so this one has stopped; see `accord show {lease.run}`"
+                )
                 raise FencedError(msg)
             if blobs:
                 pieces = [(digest_bytes(digest), body) for digest, body in blobs.items()]
@@ -247,19 +263,20 @@ class SqliteStore:
         # The token alone would do, but for a run that was deleted and made again.
         row = db.execute(_FENCE, (lease.run, lease.token, lease.holder)).fetchone()
         if row is None:
-            msg = f"run {lease.run!r} was taken over by another process; this one has stopped"
+            msg = (
+                f"run {lease.run!r} was taken over by another process, so this one has stopped; "
+                f"`accord show {lease.run}` tells how far the other is"
+            )
             raise FencedError(msg)
         return row[0], row[1]
 
     def _remove(self, db: sqlite3.Connection, ids: list[int]) -> Pruned:
-        keys = [(run,) for run in ids]
-        before = db.execute("SELECT count(*) FROM records").fetchone()[0]
-        db.executemany("DELETE FROM records WHERE run = ?", keys)
-        after = db.execute("SELECT count(*) FROM records").fetchone()[0]
-        db.executemany("DELETE FROM uses WHERE run = ?", keys)
-        db.executemany("DELETE FROM runs WHERE id = ?", keys)
-        orphans = db.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM uses)")
-        return Pruned(runs=len(ids), records=before - after, blobs=orphans.rowcount)
+        named = {"runs": json.dumps(ids)}
+        blobs = db.execute(_REMOVE_BLOBS, named).rowcount
+        records = db.execute(_REMOVE_RECORDS, named).rowcount
+        db.execute(_REMOVE_USES, named)
+        db.execute(_REMOVE_RUNS, named)
+        return Pruned(runs=len(ids), records=records, blobs=blobs)
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:

@@ -148,9 +148,11 @@ def write_error(path: Path, error: Exception) -> LogWriteError | LogCorruptError
     said = str(error)
     if "not a database" in said or "malformed" in said:
         return read_error(path, error)
+    locked = "locked" in said
+    mend = "End the process that keeps it locked" if locked else "Free space or fix access"
     return LogWriteError(
         f"the log {path} could not be written ({said}); what was written before is safe. "
-        "Free space or fix access, then `accord resume` goes on"
+        f"{mend}, then `accord resume` goes on"
     )
 
 

@@ -1,0 +1,47 @@
+"""The root of a run: the flow itself, and how its end is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from accord.flow.execution import Execution
+from accord.flow.failure import record_error
+from accord.flow.load import Flow
+from accord.flow.scope import Scope, enter, leave
+from accord.log.events import RunFailed, RunFinished, RunInterrupted
+
+
+async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, first: int) -> Any:
+    """Run ``flow(*inputs)`` after event ``first``, and record how it ended."""
+    log = execution.log
+    scope = Scope("", (first,), execution, asyncio.current_task())
+    token = enter(scope)
+    try:
+        output = await flow(*inputs)
+        execution.replay.check_complete(scope)
+        finished = RunFinished(output=log.values.encode(output, "the output of the flow"))
+        _raise_fatal(execution)
+        log.append("", scope.take_causes(), finished)
+        await log.barrier(alone=True)
+    except Exception as error:
+        _raise_fatal(execution)
+        if not log.failed:  # else nothing more can be written: the run stays as it was
+            failed = RunFailed(error=record_error(error, log.values))
+            log.append("", scope.take_causes(), failed)
+        raise
+    except BaseException:
+        if not log.failed:
+            log.append("", scope.take_causes(), RunInterrupted())
+        raise
+    else:
+        return output
+    finally:
+        leave(token)
+
+
+def _raise_fatal(execution: Execution) -> None:
+    """A changed flow must not write its end over what was recorded."""
+    if execution.fatal is not None:
+        raise execution.fatal
