@@ -11,7 +11,7 @@ off that log. Layers, each importing only those below it::
     sync        gather
     flow        scopes, calls, replay: the one door out
     schedule    who may ask the engine now
-    observe     ledger, critical path, tax: reads the log
+    observe     exchanges, ledger, critical path, tax: reads the log
     log         events, codec, blobs, cursor, fold, stores
     tokens      counting
     engine      the one-method door to inference

@@ -41,6 +41,7 @@ from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.memory import MemoryStore
 from accord.log.store.open import open_store
+from accord.observe.exchanges import Exchange, exchanges_of
 from accord.observe.tax import Tax, tax_of, usage_of
 from accord.schedule.gate import Gates
 from accord.streaming import Item, stream_of
@@ -62,6 +63,11 @@ class Result(Generic[T]):
     def usage(self) -> Usage:
         """Tokens of all billed attempts."""
         return usage_of(index_calls(self.log.envelopes))
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """What each agent was sent, and what it answered, in the order of asking."""
+        return exchanges_of(self.log)
 
     @cached_property
     def tax(self) -> Tax:
@@ -110,6 +116,9 @@ class Runtime:
     ) -> None:
         if durability not in ("sync", "async", "exit"):
             msg = f"durability is 'sync', 'async' or 'exit', not {durability!r}"
+            raise UsageError(msg)
+        if not (engine is None or isinstance(engine, str) or hasattr(engine, "generate")):
+            msg = f"an engine has generate(request), which {engine!r} has not; or name one"
             raise UsageError(msg)
         self.clock: Clock = clock or WallClock()
         self.durability: Durability = durability

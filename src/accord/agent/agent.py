@@ -228,7 +228,7 @@ class _Turn(Generic[T]):
         why = f"it was cut off at {agent.max_tokens} tokens" if cut else str(error)
         if self._corrections >= agent.repairs:
             msg = (
-                f"agent {agent.name!r} did not reply with {agent.output!r} in "
+                f"agent {agent.name!r} did not reply with {self._type.name} in "
                 f"{agent.repairs + 1} attempts; the last one: {why}\n"
                 f"schema: {msgspec.json.encode(self._type.schema).decode()}\n"
                 f"reply: {reply.text}\n"

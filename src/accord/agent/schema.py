@@ -29,6 +29,7 @@ class OutputType:
     def __init__(self, declared: Any) -> None:
         self.declared = declared
         self.is_text = declared is str
+        self.name: str = getattr(declared, "__name__", None) or str(declared)
         self._pydantic = hasattr(declared, "model_json_schema")
         self.schema = None if self.is_text else _closed(self._json_schema())
 

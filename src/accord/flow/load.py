@@ -41,6 +41,11 @@ def load_flow(reference: str) -> Flow:
     Raises :class:`accord.errors.UsageError` that says what was looked for and what is there.
     """
     place, _, name = _split(reference)
+    if "<" in reference:
+        raise UsageError(
+            f"{reference} was made inside a function or typed in, so it cannot be found again; "
+            "pass the flow itself: resume(run, flow)"
+        )
     module = _module(place)
     if name:
         return check_flow(_attribute(module, name, reference), reference)
@@ -50,6 +55,10 @@ def load_flow(reference: str) -> Flow:
 def check_flow(flow: Any, reference: str) -> Flow:
     """``flow``, if it is async."""
     target = flow if inspect.isroutine(flow) else getattr(flow, "__call__", None)  # noqa: B004
+    if inspect.iscoroutine(flow):
+        flow.close()
+        msg = f"{reference} is a call already; pass the function and its inputs: run(flow, x)"
+        raise UsageError(msg)
     if not callable(flow):
         msg = f"{reference} is a {type(flow).__name__}, not a function"
         raise UsageError(msg)
@@ -85,6 +94,8 @@ def _split(reference: str) -> tuple[str, str, str]:
 def _module(place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place or "\\" in place:
         return _from_file(Path(place).resolve())
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise UsageError(f"there is no flow at {place!r}; name a file, as path/to/file.py:flow")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -98,6 +109,9 @@ def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         msg = f"there is no file {path}"
         raise UsageError(msg)
+    main = sys.modules.get("__main__")
+    if main is not None and _file_of(main) == path:
+        return main  # the running script itself: loading it again would run it again
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
@@ -122,6 +136,11 @@ def _from_file(path: Path) -> ModuleType:
             raise UsageError(msg) from error
         raise
     return module
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None
 
 
 def _attribute(module: ModuleType, name: str, reference: str) -> Any:
