@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from weakref import WeakKeyDictionary
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
@@ -99,8 +100,8 @@ class Runtime:
     ``repeat_unknown``  on resume, make effects again whose outcome is unknown
 
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
-    Closing it closes the engines that were used, which start again when they are used again,
-    and a store that it opened itself.
+    Closing it closes the engine and the store if it opened them itself; those that were given
+    to it, and engines of agents, are their giver's to close.
     """
 
     def __init__(
@@ -125,15 +126,12 @@ class Runtime:
         self.store = open_store(log, clock=self.clock, durability=durability)
         self.seed = seed
         self.repeat_unknown = repeat_unknown
-        self._engine_given = engine
+        self._selects_engine = engine is None or isinstance(engine, str)
+        self._engine_name = engine if isinstance(engine, str) else None
+        self._engine: Engine | None = None if isinstance(engine, str) else engine
         self._model = model
-        self._gates: Gates | None = None
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gates] = WeakKeyDictionary()
         self._opened_store = log is None or isinstance(log, str | Path)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine, found on first use."""
-        return self._open_gates().engine
 
     async def arun(
         self,
@@ -244,8 +242,15 @@ class Runtime:
         return in_own_loop(self._closing(self.aresume(run_id, flow)))
 
     async def close(self) -> None:
-        """Let go of the engine and of a store that this runtime opened."""
-        await self._close_engine()
+        """Let go of an engine and a store that this runtime opened."""
+        gates = self._gates.pop(asyncio.get_running_loop(), None)
+        if gates is not None and self._selects_engine:
+            await gates.engine.close()
+            self._engine = None
+        self.close_store()
+
+    def close_store(self) -> None:
+        """Let go of a store that this runtime opened; a later look opens it again."""
         if self._opened_store:
             self.store.close()
 
@@ -256,27 +261,28 @@ class Runtime:
         await self.close()
 
     async def _closing(self, work: Coroutine[Any, Any, T]) -> T:
-        """An engine's sockets belong to one loop: let go of them before it ends."""
+        """Sockets belong to one loop: all engines let go of theirs before it ends."""
         try:
             return await work
         finally:
-            await self._close_engine()
-
-    async def _close_engine(self) -> None:
-        gates, self._gates = self._gates, None
-        if gates is not None:
-            self._engine_given = gates.engine
-            await gates.close()
+            gates = self._gates.pop(asyncio.get_running_loop(), None)
+            if gates is not None:
+                await gates.close()
 
     def _open_gates(self) -> Gates:
-        if self._gates is None:
-            engine = self._engine_given
-            if engine is None or isinstance(engine, str):
-                from accord.engine.select import select
+        """The gates for the running loop."""
+        loop = asyncio.get_running_loop()
+        gates = self._gates.get(loop)
+        if gates is None:
+            gates = self._gates[loop] = Gates(self._find_engine())
+        return gates
 
-                engine = select(engine, model=self._model)
-            self._gates = Gates(engine)
-        return self._gates
+    def _find_engine(self) -> Engine:
+        if self._engine is None:
+            from accord.engine.select import select
+
+            self._engine = select(self._engine_name, model=self._model)
+        return self._engine
 
     @contextmanager
     def _new_log(self, run_id: str | None, flow: Flow) -> Generator[Log]:
@@ -370,9 +376,11 @@ def run(
     **options: Unpack[Options],
 ) -> Result[T]:
     """Run ``flow(*inputs)`` and wait. ``options`` are those of :class:`Runtime`."""
-    return in_own_loop(
-        arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens, **options)
-    )
+    runtime = Runtime(**options)
+    try:
+        return runtime.run(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens)
+    finally:
+        runtime.close_store()
 
 
 async def arun(
@@ -402,7 +410,11 @@ async def stream(
 
 def resume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
     """Go on with a run that stopped. ``options`` are those of :class:`Runtime`."""
-    return in_own_loop(aresume(run_id, flow, **options))
+    runtime = Runtime(**options)
+    try:
+        return runtime.resume(run_id, flow)
+    finally:
+        runtime.close_store()
 
 
 async def aresume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:

@@ -65,6 +65,7 @@ def ask(agent: Agent[Any], *inputs: Any, script: Any) -> tuple[Any, ScriptedEngi
         (Row, '{"id": 1}', {"id": 1}),
         (Model, '{"points": [1, 2]}', Model(points=[1, 2])),
         (dict[str, int], '{"a": 1}', {"a": 1}),
+        (list[Model], '[{"points": [1]}]', [Model(points=[1])]),
     ],
 )
 def test_a_reply_becomes_the_declared_type(declared: Any, text: str, value: Any) -> None:
@@ -90,7 +91,7 @@ def test_a_type_that_contains_itself_has_a_schema() -> None:
 
 def test_a_type_without_a_schema_is_refused_when_the_agent_is_made() -> None:
     with pytest.raises(UsageError, match="has no JSON schema"):
-        Agent("a", output=object)
+        Agent("a", output=type(json))
 
 
 def test_a_wrong_reply_is_sent_back_with_the_error_and_history_only_grows() -> None:

@@ -14,7 +14,6 @@ from accord.clock import VirtualClock, run_virtual
 from accord.errors import (
     CallTimeoutError,
     FlowChangedError,
-    RecordedError,
     UnserializableError,
     UsageError,
 )
@@ -252,8 +251,8 @@ def test_a_failed_step_that_the_flow_handled_raises_the_same_error_again() -> No
     first, second = seen[:2], seen[2:]
     assert isinstance(second[0], KeyError)
     assert str(second[0]) == str(first[0])
-    assert isinstance(second[1], RecordedError)
-    assert "OddError: code 3x" in str(second[1])
+    assert type(second[1]) is Exception, "the nearest class that can be found again"
+    assert str(second[1]) == "code 3x"
 
 
 def test_a_value_that_the_log_cannot_hold_names_the_step_and_the_path() -> None:

@@ -14,7 +14,15 @@ import msgspec
 from accord.engine.base import Message
 from accord.errors import UnserializableError
 
-_encode = msgspec.json.Encoder().encode
+
+def _plain(value: Any) -> Any:
+    """Pydantic models inside of other values."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(type(value).__qualname__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def opening(

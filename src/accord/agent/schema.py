@@ -6,14 +6,12 @@ Pydantic models speak for themselves; everything else (dataclass, ``msgspec.Stru
 
 from __future__ import annotations
 
-import re
+import sys
 from typing import Any, cast
 
 import msgspec
 
 from accord.errors import UsageError
-
-_FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 
 
 class InvalidReplyError(ValueError):
@@ -30,7 +28,7 @@ class OutputType:
         self.declared = declared
         self.is_text = declared is str
         self.name: str = getattr(declared, "__name__", None) or str(declared)
-        self._pydantic = hasattr(declared, "model_json_schema")
+        self._pydantic: Any = None
         self.schema = None if self.is_text else _closed(self._json_schema())
 
     def instruction(self) -> str:
@@ -43,23 +41,44 @@ class OutputType:
         """The reply as the declared type; raises :class:`InvalidReplyError`."""
         if self.is_text:
             return text
-        fenced = _FENCE.match(text)
-        plain = fenced.group(1) if fenced else text.strip()
+        plain = _without_fence(text.strip())
         try:
-            if self._pydantic:
-                return self.declared.model_validate_json(plain)
+            if self._pydantic is not None:
+                return self._pydantic.validate_json(plain)
             return msgspec.json.decode(plain.encode("utf-8", "replace"), type=self.declared)
+        except RecursionError as error:
+            raise InvalidReplyError("it is nested too deep") from error
         except (msgspec.DecodeError, ValueError) as error:
             raise InvalidReplyError(str(error)) from error
 
     def _json_schema(self) -> dict[str, Any]:
-        if self._pydantic:
-            return self.declared.model_json_schema()
         try:
             return msgspec.json.schema(self.declared)
         except (TypeError, RuntimeError) as error:
-            msg = f"output={self.declared!r} has no JSON schema ({error})"
-            raise UsageError(msg) from error
+            # Not a type of msgspec's; Pydantic's, if it has one, is in use already.
+            if "pydantic" not in sys.modules:
+                raise _no_schema(self.declared, error) from error
+        import pydantic
+
+        try:
+            self._pydantic = pydantic.TypeAdapter(self.declared)
+            return self._pydantic.json_schema()
+        except (pydantic.errors.PydanticUserError, TypeError) as error:
+            raise _no_schema(self.declared, error) from error
+
+
+def _no_schema(declared: Any, error: Exception) -> UsageError:
+    return UsageError(
+        f"output={declared!r} has no JSON schema ({error}); use a dataclass, a msgspec.Struct, a "
+        "TypedDict, a Pydantic model, or plain types"
+    )
+
+
+def _without_fence(text: str) -> str:
+    """What stands between ``` and ```, if that is all there is."""
+    if not (text.startswith("```") and text.endswith("```")):
+        return text
+    return text[3:-3].partition("\n")[2].strip()
 
 
 def _closed(schema: Any) -> Any:

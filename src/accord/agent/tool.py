@@ -45,7 +45,7 @@ class Tool(RecordedFunction[P, T]):
         """The keyword arguments in a model's JSON; raises :class:`InvalidArgumentsError`."""
         try:
             parsed = msgspec.json.decode(text.encode("utf-8", "replace"), type=self._arguments)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArgumentsError(str(error)) from error
         return {name: getattr(parsed, name) for name in self._arguments.__struct_fields__}
 

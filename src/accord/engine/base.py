@@ -165,8 +165,9 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of sockets, threads and memory. A later request makes ready again.
+        """Let go of what the running event loop holds of it, such as sockets.
 
-        Sockets belong to an event loop: close in the loop that used the engine, before it ends.
+        Other loops go on, and a later request makes ready again. What outlives loops (a loaded
+        model) goes when the engine is dropped.
         """
         ...

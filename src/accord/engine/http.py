@@ -21,6 +21,7 @@ import urllib.request
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from accord.errors import (
     EngineProtocolError,
@@ -69,8 +70,9 @@ class HttpClient:
         self._origin = url
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._pool: httpcore2.AsyncConnectionPool | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Sockets belong to one loop; an engine may serve several.
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpcore2.AsyncConnectionPool]
+        self._pools = WeakKeyDictionary()
 
     @asynccontextmanager
     async def request(
@@ -125,23 +127,23 @@ class HttpClient:
             return Answer(status=response.status, headers=response.headers, body=body)
 
     async def close(self) -> None:
-        """Close every connection. The client may be used again; it then opens new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None and self._loop is asyncio.get_running_loop():
+        """Close this loop's connections. The client may be used again; it then opens new ones."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
             await pool.aclose()
 
     def _connections(self) -> httpcore2.AsyncConnectionPool:
         import httpcore2
 
         loop = asyncio.get_running_loop()
-        if self._pool is None or self._loop is not loop:
+        pool = self._pools.get(loop)
+        if pool is None:
             # Unbounded, because how many requests run at once is the scheduler's decision: a
             # queue here would be a second one that no report sees.
-            self._pool = httpcore2.AsyncConnectionPool(
+            pool = self._pools[loop] = httpcore2.AsyncConnectionPool(
                 proxy=_proxy(self._origin), max_connections=None, keepalive_expiry=_KEEPALIVE_S
             )
-            self._loop = loop
-        return self._pool
+        return pool
 
     def _timeouts(self, read_timeout_s: float) -> dict[str, float]:
         connect = self._connect_timeout_s

@@ -15,6 +15,7 @@ import atexit
 import importlib
 import os
 import threading
+import weakref
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -100,10 +101,15 @@ class LocalEngine:
         }
 
     async def close(self) -> None:
-        """Stop the server and free the model. A later request loads it again."""
+        """Let go of this loop's connections. The model stays loaded, for whoever asks next."""
         if self._http is not None:
             await self._http.close()
-        await asyncio.to_thread(self._stop)
+
+    def unload(self) -> None:
+        """Stop the server and free the model; so does dropping the engine. Blocks a moment."""
+        with self._lock:
+            self._http = None
+            self._server = None
 
     async def _ready(self) -> OpenAIEngine:
         if self._http is None:
@@ -124,18 +130,12 @@ class LocalEngine:
                 llama = _xllamacpp()
                 path = fetch(stop=stop) if self._path is None else check_gguf(self._path)
                 self._server = _serve(llama, self._parameters(llama, path), path)
-                atexit.register(self._stop)
+                atexit.register(_unload, weakref.ref(self))
             return OpenAIEngine(
                 f"{self._server.listening_address}/v1",
                 read_timeout_s=_READ_TIMEOUT_S,
                 concurrency=self._slots,
             )
-
-    def _stop(self) -> None:
-        with self._lock:
-            self._http = None
-            self._server = None
-            atexit.unregister(self._stop)
 
     def _parameters(self, llama: Any, path: Path) -> Any:
         parameters = llama.CommonParams()
@@ -159,6 +159,12 @@ class LocalEngine:
             parameters.sampling.penalty_repeat = 1.15
             parameters.sampling.penalty_last_n = 256
         return parameters
+
+
+def _unload(engine: weakref.ref[LocalEngine]) -> None:
+    """At exit: a server that still generates would crash the process."""
+    if (still_there := engine()) is not None:
+        still_there.unload()
 
 
 def check_gguf(path: Path) -> Path:

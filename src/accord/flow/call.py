@@ -11,9 +11,12 @@ finished                    its output
 failed, the flow went on    the same failure again
 failed, the run failed      nothing: it is made again, which is why one resumes
 cancelled, the flow went on nothing until it is cancelled again
-started only                made again; but a step or tool with effects raises
+started only, or cut off    made again; but a step or tool with effects raises
                             ``UnknownOutcomeError``, for the effect may have happened
 ==========================  ===================================================================
+
+Cut off is what was cancelled, took longer than its ``timeout_s``, or whose outcome the log could
+not hold.
 
 Before a call does anything that can be seen outside, all that it depends on is safe in the log;
 with durability ``sync``, before any call begins.
@@ -122,6 +125,7 @@ async def _perform(
     execution = inner.execution
     log = execution.log
     token = enter(inner)
+    done = False
     try:
         if log.durability == "sync" or started.kind == "request" or started.has_effects:
             await execution.barrier()
@@ -129,11 +133,13 @@ async def _perform(
             result = await body(inner)
         else:
             result = await _within(timeout_s, body(inner), started)
+        done = True
         execution.replay.check_complete(inner)
         end: CallEnded = _finished(inner, result, started)
     except BaseException as error:
         if not log.failed:
-            unfinished = _unfinished(inner, error)
+            unknown = started.has_effects and (done or isinstance(error, CallTimeoutError))
+            unfinished = _unfinished(inner, error, unknown=unknown)
             scope.saw_end(log.append(inner.path, inner.take_causes(), unfinished))
         raise
     finally:
@@ -150,13 +156,12 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
         case CallFinished(output=output):
             scope.saw_end(recorded.last)
             return _Answer(values.decode(output))
-        case CallFailed(error=failure):
-            error = rebuild_error(failure, values)
-            unknown = isinstance(error, UnknownOutcomeError) and not execution.repeat_unknown
-            if recorded.led_on or unknown:
+        case CallFailed(error=failure, unknown=unknown):
+            if recorded.led_on:
                 scope.saw_end(recorded.last)
-                raise error
-            return None
+                raise rebuild_error(failure, values)
+            if not unknown:
+                return None
         case CallCancelled() if recorded.led_on:
             # The flow went on without it, so whoever cancelled it then will do so again.
             await asyncio.get_running_loop().create_future()
@@ -176,7 +181,8 @@ def _unknown(scope: Scope, recorded: Call) -> UnknownOutcomeError:
         f"`accord resume {log.run} --repeat-unknown` makes it again; "
         "mark it pure=True if repeating it does no harm"
     )
-    failed = CallFailed(call=recorded.start.seq, error=record_error(error, log.values))
+    record = record_error(error, log.values)
+    failed = CallFailed(call=recorded.start.seq, error=record, unknown=True)
     scope.saw_end(log.append(recorded.scope, (recorded.start.seq,), failed))
     return error
 
@@ -196,13 +202,17 @@ def _finished(inner: CallScope, result: Any, started: CallStarted) -> CallFinish
     )
 
 
-def _unfinished(inner: CallScope, error: BaseException) -> CallFailed | CallCancelled:
+def _unfinished(
+    inner: CallScope, error: BaseException, *, unknown: bool
+) -> CallFailed | CallCancelled:
     execution = inner.execution
     leaked = inner.thread_running
     execution.leaked_threads += leaked
     if isinstance(error, Exception):
         record = record_error(error, execution.log.values)
-        return CallFailed(call=inner.start, error=record, thread_left_running=leaked)
+        return CallFailed(
+            call=inner.start, error=record, unknown=unknown, thread_left_running=leaked
+        )
     usage, cost = inner.partial() if inner.partial is not None else (None, None)
     return CallCancelled(call=inner.start, usage=usage, cost=cost, thread_left_running=leaked)
 

@@ -49,7 +49,7 @@ class Execution:
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
     fatal: AccordError | None = None
-    """A fault that the flow must not swallow: raised again when it returns."""
+    """A fault that the flow must not swallow: whatever it does next raises it again."""
 
     async def barrier(self) -> None:
         """Wait until what was appended is safe; branches of one turn share a transaction."""

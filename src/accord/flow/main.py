@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from accord.errors import UsageError
 from accord.flow.execution import Execution
 from accord.flow.failure import record_error
 from accord.flow.load import Flow
@@ -39,6 +40,10 @@ async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, firs
         return output
     finally:
         leave(token)
+        execution.fatal = execution.fatal or UsageError(
+            f"run {log.run} has ended, and a task that its flow left behind goes on making calls; "
+            "await every task that a flow starts"
+        )
 
 
 def _raise_fatal(execution: Execution) -> None:

@@ -153,9 +153,16 @@ def current_scope(what: str) -> Scope:
 def own_scope(what: str, label: str) -> Scope:
     """The running task's own scope; a task that the flow started gets one, called ``label``."""
     scope = current_scope(what)
+    if scope.execution.fatal is not None:
+        raise scope.execution.fatal
     task = asyncio.current_task()
     if task is scope.task or task is None:
         return scope
+    if scope.task is not None and task.get_loop() is not scope.task.get_loop():
+        raise UsageError(
+            f"{what} was called from another event loop than its run's; "
+            "await it in the flow instead of calling asyncio.run in a step"
+        )
     name = task.get_name()
     scope = scope.adopt(task, f"~{label if _AUTOMATIC_NAME.fullmatch(name) else name}")
     enter(scope)

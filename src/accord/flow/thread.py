@@ -35,6 +35,9 @@ async def in_thread(scope: CallScope, work: Callable[[], T]) -> T:
     def body() -> None:
         try:
             result = context.run(work)
+        except StopIteration as error:  # a future cannot carry it, nor a coroutine raise it
+            stopped = RuntimeError(f"a step raised StopIteration({error.value!r})")
+            give = _setter(outcome.set_exception, stopped)
         except BaseException as error:  # noqa: BLE001  # carried over to the waiting task
             give = _setter(outcome.set_exception, error)
         else:

@@ -10,6 +10,8 @@ import base64
 from collections.abc import Callable
 from hashlib import blake2b
 
+from accord.errors import LogCorruptError
+
 INTERNED_TEXTS = 256
 
 
@@ -55,7 +57,12 @@ class Blobs:
     def get(self, digest: str) -> bytes:
         """The bytes behind ``digest``."""
         pending = self.pending.get(digest)
-        return self._fetch(digest) if pending is None else pending
+        if pending is not None:
+            return pending
+        data = self._fetch(digest)
+        if digest_of(data) != digest:
+            raise LogCorruptError(f"blob {digest} is not what was written; run `accord doctor`")
+        return data
 
     def _intern(self, text: str, digest: str) -> None:
         """Remember ``text`` as the one used last, in place of the one used longest ago."""

@@ -8,7 +8,8 @@ Values are JSON, with what JSON lacks written as an object of one ``$``-key::
     {"$chunks": [...]}       a list of more than 32 items, in pieces: a list that grows by one
                              item writes that item and its last piece, not the list
     {"$tuple": [...]}  {"$set": [...]}  {"$frozenset": [...]}  {"$dict": [[key, value], ...]}
-    {"$bytes": base64}  {"$float": "nan"}  {"$int": hexadecimal}
+    {"$bytes": base64}  {"$bytearray": base64}  {"$float": "nan"}  {"$int": hexadecimal}
+    {"$error": [class, message, arguments, attributes]}
     {"$utf8": base64}        a string with lone surrogates, which UTF-8 proper cannot hold
     {"$type": "module:QualName", "value": ...}   a dataclass, msgspec.Struct, Pydantic model,
                              enum, named tuple, date, Decimal, UUID or path
@@ -31,6 +32,7 @@ import msgspec
 from accord.errors import LogCorruptError, UnserializableError
 from accord.log.blobs import Blobs, digest_of
 from accord.log.events import Envelope, Value
+from accord.log.failure import put_together, take_apart, text_of
 from accord.log.types import pack_instance, unpack_instance
 
 BLOB_BYTES = 1024
@@ -94,8 +96,12 @@ class ValueCodec:
     def decode(self, value: Value) -> Any:
         """The value that was encoded."""
         data = bytes(value)
-        plain = _decode(data)
-        return self._unpack(plain) if b'"$' in data else plain
+        try:
+            plain = _decode(data)
+            return self._unpack(plain) if b'"$' in data else plain
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            msg = f"a recorded value cannot be read ({error}); run `accord doctor`"
+            raise LogCorruptError(msg) from error
 
     def _unpack(self, packed: Any) -> Any:
         if type(packed) is list:
@@ -110,6 +116,8 @@ class ValueCodec:
 
     def _unpack_tagged(self, tag: str, packed: dict[str, Any]) -> Any:
         body = packed[tag]
+        if (leaf := _LEAVES.get(tag)) is not None:
+            return leaf(body)
         match tag:
             case "$blob":
                 return self._unpack(_decode(self._blobs.get(body)))
@@ -121,20 +129,22 @@ class ValueCodec:
                 return _SEQUENCES[tag](self._unpack(body))
             case "$dict":
                 return {self._unpack(key): self._unpack(item) for key, item in body}
-            case "$bytes":
-                return base64.b64decode(body)
-            case "$float":
-                return float(body)
-            case "$int":
-                return int(body, 16)
-            case "$utf8":
-                return base64.b64decode(body).decode("utf-8", "surrogatepass")
+            case "$error":
+                return put_together(*(self._unpack(part) for part in body))
             case "$type":
                 return unpack_instance(body, self._unpack(packed["value"]))
             case _:
                 msg = f"unknown tag {tag!r} in a recorded value; it needs a newer Accord"
                 raise LogCorruptError(msg)
 
+
+_LEAVES: dict[str, Callable[[Any], Any]] = {
+    "$bytes": base64.b64decode,
+    "$bytearray": lambda body: bytearray(base64.b64decode(body)),
+    "$utf8": lambda body: base64.b64decode(body).decode("utf-8", "surrogatepass"),
+    "$float": float,
+    "$int": lambda body: int(body, 16),
+}
 
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,
@@ -152,9 +162,7 @@ class _Packer:
 
     def encode(self, value: object, what: str) -> bytes:
         try:
-            data = _encode(self.pack(value))
-        except UnicodeEncodeError:
-            data = _encode(self.pack(_without_surrogates(value)))
+            data = self._encode(value)
         except RecursionError:
             msg = f"{what} is nested too deep or contains itself; the log holds finite data"
             raise UnserializableError(msg) from None
@@ -165,6 +173,12 @@ class _Packer:
                 f"{what}{path} is a {kind}, which the log cannot hold; {_advice(error.value)}"
             ) from None
         return data if len(data) < BLOB_BYTES else _encode({"$blob": self._put(data)})
+
+    def _encode(self, value: object) -> bytes:
+        try:
+            return _encode(self.pack(value))
+        except UnicodeEncodeError:
+            return _encode(self.pack(_without_surrogates(value)))
 
     def pack(self, value: Any) -> Any:
         kind = _class_of(value)
@@ -207,25 +221,40 @@ class _Packer:
 
     def _pack_other(self, value: Any, kind: type) -> Any:
         if kind is bytes or kind is bytearray:
-            return {"$bytes": base64.b64encode(value).decode()}
+            return {f"${'bytes' if kind is bytes else 'bytearray'}": _base64(value)}
         if kind is set or kind is frozenset:
             # A set has no order of its own, and hash order differs between processes.
             packed = sorted((self.pack(item) for item in value), key=_encode)
             return {f"${kind.__name__}": packed}
         if kind is _Surrogates:
-            return {"$utf8": base64.b64encode(value.text.encode("utf-8", "surrogatepass")).decode()}
+            return {"$utf8": _base64(value.text.encode("utf-8", "surrogatepass"))}
         if kind is _Named:
             return {"$type": value.type_name, "value": self.pack(value.plain)}
+        if isinstance(value, Exception):
+            name, args, attributes = take_apart(value, self._fits)
+            parts = [name, text_of(value), args, attributes]
+            return {"$error": [self.pack(part) for part in parts]}
         named = pack_instance(value)
         if named is None:
             raise _NotPlainError(value)
         return {"$type": named[0], "value": self.pack(named[1])}
+
+    def _fits(self, value: object) -> bool:
+        try:
+            _encode(self.pack(value))
+        except (_NotPlainError, UnicodeEncodeError, RecursionError):
+            return False
+        return True
 
 
 class _NotPlainError(Exception):
     def __init__(self, value: object) -> None:
         super().__init__()
         self.value = value
+
+
+def _base64(data: bytes | bytearray) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _advice(value: object) -> str:

@@ -28,11 +28,15 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="is"):
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An exception as recorded. ``type`` is ``module:QualName``; ``args`` its plain arguments."""
+    """An exception as recorded.
+
+    ``type`` is the ``module:QualName`` of its class, or of the nearest one above it that can be
+    found again; ``state`` is what it takes to make it again, ``[args, attributes]``.
+    """
 
     type: str
     message: str
-    args: Value = NOTHING
+    state: Value = NOTHING
 
 
 class RunStarted(Fact, frozen=True, kw_only=True):
@@ -114,6 +118,8 @@ class CallFailed(Fact, frozen=True, kw_only=True):
 
     call: int
     error: ErrorRecord
+    unknown: bool = False
+    """It was cut off, or its outcome could not be recorded: an effect may have happened."""
     thread_left_running: bool = False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from accord.errors import LogCorruptError
 from accord.log.events import (
     AttemptFailed,
     CallCancelled,
@@ -35,6 +36,8 @@ class Call:
     started: CallStarted
     end: Envelope | None = None
     ended: CallEnded | None = None
+    cut_off: list[CallEnded] = field(default_factory=list[CallEnded])
+    """Ends that a later process did not let stand: what they cost was paid for."""
     attempts: list[AttemptFailed] = field(default_factory=list[AttemptFailed])
     led_on: bool = False
     """Something began, or succeeded, because of its end: the flow went on past it."""
@@ -84,16 +87,25 @@ class Calls:
                 call = Call(envelope, event)
                 self.by_scope[envelope.scope] = self.by_start[envelope.seq] = call
             case CallFinished() | CallFailed() | CallCancelled():
-                call = self.by_start[event.call]
+                call = self._started(event.call, envelope)
+                if call.ended is not None:
+                    call.cut_off.append(call.ended)
                 call.end, call.ended = envelope, event
                 self._by_end[envelope.seq] = call
             case AttemptFailed():
-                self.by_start[event.call].attempts.append(event)
+                self._started(event.call, envelope).attempts.append(event)
             case Joined():
                 self.joined[envelope.scope] = envelope
                 self._joins[envelope.seq] = envelope.causes
         if isinstance(event, CallStarted | CallFinished | RunFinished):
             self._went_on_past(envelope.causes)
+
+    def _started(self, start: int, envelope: Envelope) -> Call:
+        call = self.by_start.get(start)
+        if call is None:
+            msg = f"record {envelope.seq} is of a call that never started; run `accord doctor`"
+            raise LogCorruptError(msg)
+        return call
 
     def _went_on_past(self, causes: tuple[int, ...]) -> None:
         waiting = list(causes)

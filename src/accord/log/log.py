@@ -17,7 +17,7 @@ from threading import Event as ThreadEvent
 from threading import Thread
 
 from accord.clock import Clock
-from accord.errors import FencedError, LogError
+from accord.errors import FencedError, LogCorruptError, LogError
 from accord.log.blobs import Blobs
 from accord.log.codec import ValueCodec, decode_envelope, encode_envelope
 from accord.log.events import Envelope, Event
@@ -55,6 +55,7 @@ class Log:
     ) -> None:
         self.run = run
         self.envelopes: list[Envelope] = [decode_envelope(record) for record in store.read(run)]
+        _check_numbers(run, self.envelopes)
         self.values = ValueCodec(blobs := Blobs(store.blob))
         self._blobs = blobs
         self._store = store
@@ -179,6 +180,12 @@ class Log:
     def _wake(self) -> None:
         watchers, self._watchers = self._watchers, []
         _release(watchers)
+
+
+def _check_numbers(run: str, envelopes: list[Envelope]) -> None:
+    for number, envelope in enumerate(envelopes):
+        if envelope.seq != number:
+            raise LogCorruptError(f"run {run!r}: record {number} is missing; run `accord doctor`")
 
 
 def _release(waiters: list[asyncio.Future[None]]) -> None:

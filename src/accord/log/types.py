@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from accord.errors import RecordedError, UnknownTypeError
+from accord.errors import UnknownTypeError
 
 _LEAVES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "datetime:datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
@@ -46,24 +46,21 @@ def type_name(kind: type) -> str:
 
 
 def pack_instance(value: object) -> tuple[str, Any] | None:
-    """Name and plain fields of an instance that can be put together again, else None.
-
-    An exception's name starts with ``!``.
-    """
+    """Name and plain fields of an instance that can be put together again, else None."""
     kind: type[object] = type(value)
     leaf = _LEAF_NAMES.get(kind)
     if leaf is not None:
         return leaf, _LEAVES[leaf][1](value)
-    if isinstance(value, Exception):
-        return f"!{type_name(kind)}", [str(value), list(value.args)]
     if "<" in kind.__qualname__ or "[" in kind.__qualname__:
         return None  # made inside a function, or a generic one's concrete form: no name finds it
-    fields = _fields(kind)
-    if fields is not None:
-        plain = {name: getattr(value, name) for name in fields}
-        return type_name(kind), _without_defaults(kind, plain)
     if isinstance(value, Enum):
         return type_name(kind), value.value
+    fields = _fields(kind)
+    if fields is not None:
+        if _is_container(kind):
+            return None  # it would lose what it contains
+        plain = {name: getattr(value, name) for name in fields if hasattr(value, name)}
+        return type_name(kind), _without_defaults(kind, plain)
     if _is_pydantic(kind):
         return type_name(kind), _pydantic_fields(value)
     return None
@@ -77,35 +74,18 @@ def unpack_instance(name: str, plain: Any) -> Any:
     """
     if name in _LEAVES:
         return _LEAVES[name][2](plain)
-    if name.startswith("!"):
-        return make_error(name[1:], *plain)
     kind = find_type(name, plain)
     try:
+        if issubclass(kind, Enum):
+            return kind(plain)
         fields = _fields(kind)
         if fields is not None:
             return _fill(kind, fields, plain)
         if _is_pydantic(kind):
             return _fill_pydantic(kind, plain)
-        if issubclass(kind, Enum):
-            return kind(plain)
     except (TypeError, ValueError) as error:
         raise UnknownTypeError(name, plain, f"it has changed: {error}") from error
     raise UnknownTypeError(name, plain, "it is no longer a class that holds data")
-
-
-def make_error(name: str, message: str, args: Sequence[Any]) -> Exception:
-    """The exception ``name(*args)``.
-
-    If that cannot be made, or says something else than ``message`` (many classes take other
-    arguments than they keep), a :class:`accord.errors.RecordedError` that names the class.
-    """
-    try:
-        error = cast("Any", find_type(name, message))(*args)
-        if isinstance(error, Exception) and str(error) == message:
-            return error
-    except (UnknownTypeError, TypeError, ValueError):
-        pass
-    return RecordedError(f"{name.removeprefix('builtins:')}: {message}")
 
 
 def find_type(name: str, plain: object) -> type:
@@ -143,6 +123,10 @@ def _fields(kind: type[object]) -> tuple[str, ...] | None:
     if issubclass(kind, tuple):
         return getattr(cast("Any", kind), "_fields", None)
     return None
+
+
+def _is_container(kind: type[Any]) -> bool:
+    return issubclass(kind, list | dict | set | str | bytes)
 
 
 def _without_defaults(kind: type, plain: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from accord.engine.base import Message, Reply, Request, Usage
 from accord.errors import LogError
-from accord.log.events import CallCancelled, CallFinished, RunStarted
+from accord.log.events import AttemptFailed, CallCancelled, CallFinished, RunStarted
 from accord.log.fold import Call
 from accord.log.log import Log
 from accord.observe.authors import Authors, pieces_of
@@ -54,13 +54,19 @@ class Entry:
         return self.call.started.name
 
 
+def billed_events(call: Call) -> Iterator[AttemptFailed | CallFinished | CallCancelled]:
+    """The events of a request that may carry usage and cost."""
+    yield from call.attempts
+    for ended in (*call.cut_off, call.ended):
+        if isinstance(ended, CallFinished | CallCancelled):
+            yield ended
+
+
 def usages_of(call: Call) -> Iterator[Usage]:
     """Every billed attempt of a request."""
-    for attempt in call.attempts:
-        if attempt.usage is not None:
-            yield attempt.usage
-    if isinstance(call.ended, CallFinished | CallCancelled) and call.ended.usage is not None:
-        yield call.ended.usage
+    for billed in billed_events(call):
+        if billed.usage is not None:
+            yield billed.usage
 
 
 def add_usages(usages: Iterable[Usage]) -> Usage:

@@ -15,11 +15,18 @@ import msgspec
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Usage
-from accord.log.events import AttemptFailed, CallCancelled, CallFailed, CallFinished
+from accord.log.events import CallFailed
 from accord.log.fold import Call, Calls, index_calls
 from accord.log.log import Log
 from accord.observe.critical import PARTS, Segment, critical_path
-from accord.observe.ledger import ORIGINS, Entry, add_usages, ledger_of, usages_of
+from accord.observe.ledger import (
+    ORIGINS,
+    Entry,
+    add_usages,
+    billed_events,
+    ledger_of,
+    usages_of,
+)
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,15 +210,12 @@ def _agent(made: list[Call], entries: list[Entry]) -> AgentTax:
 def _cost(requests: list[Call]) -> float | None:
     total = 0.0
     for call in requests:
-        billed: list[AttemptFailed | CallFinished | CallCancelled] = [*call.attempts]
-        if isinstance(call.ended, CallFinished | CallCancelled):
-            billed.append(call.ended)
-        for attempt in billed:
-            if attempt.usage is None:
+        for billed in billed_events(call):
+            if billed.usage is None:
                 continue
-            if attempt.cost is None:
+            if billed.cost is None:
                 return None
-            total += attempt.cost
+            total += billed.cost
     return total
 
 
