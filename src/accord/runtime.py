@@ -359,12 +359,18 @@ def _started(calls: Calls, run_id: str) -> RunStarted:
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end: in this thread, or in another if a loop runs here already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _loop_runs_here():
         return asyncio.run(work)
     with ThreadPoolExecutor(1, "accord-run") as pool:
         return pool.submit(copy_context().run, asyncio.run, work).result()
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run(

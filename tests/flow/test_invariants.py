@@ -156,6 +156,15 @@ async def joins(name: str) -> list[str]:
     return await gather(book(f"{name}1"), book(f"{name}2"))
 
 
+async def cleaning(_: int) -> str:
+    try:
+        await book("first")
+        return await fail("last")
+    finally:
+        await gather(book("clean"), book("up"))
+        await book("done")
+
+
 async def failing(_: int) -> str:
     await book("first")
     return await fail("last")
@@ -173,6 +182,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "pauses": (pauses, 0),
     "own_tasks": (own_tasks, 0),
     "named_tasks": (named_tasks, 0),
+    "cleaning": (cleaning, 0),
     "failing": (failing, 0),
 }
 ALL = pytest.mark.parametrize("name", PROGRAMS)
@@ -334,6 +344,7 @@ def is_unknown(call: Call) -> bool:
         is_effect(call)
         and not isinstance(call.ended, CallFinished | CallFailed)
         and not call.led_on
+        and not call.cleaned_up
     )
 
 

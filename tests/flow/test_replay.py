@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +17,14 @@ from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import ToolCall
 from accord.errors import (
     AccordError,
+    CallTimeoutError,
     FlowChangedError,
     LogWriteError,
     OutputError,
+    RateLimitedError,
+    UnknownOutcomeError,
     UnserializableError,
+    UsageError,
 )
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
@@ -302,3 +311,302 @@ def test_a_cancellation_is_not_replaced_by_a_log_that_failed() -> None:
         with pytest.raises((ExceptionGroup, asyncio.CancelledError)):
             asyncio.run(main(store))
         store.close()
+
+
+class MendedError(Exception):
+    """Stands for a fault of the world that is mended before the resume."""
+
+
+@pytest.mark.parametrize("way", ["finally", "except", "context", "gather", "other error"])
+def test_cleaning_up_after_a_failure_does_not_keep_it(way: str) -> None:
+    """A run that failed, and cleaned up with calls, goes on when the cause is mended."""
+    mended: list[int] = []
+
+    @step
+    async def flaky() -> str:
+        if not mended:
+            raise ConnectionError("no route")
+        return "ok"
+
+    @asynccontextmanager
+    async def tidy() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await pay("tidy")
+
+    async def flow() -> str:
+        if way == "finally":
+            try:
+                return await flaky()
+            finally:
+                await pay("clean")
+        if way == "context":
+            async with tidy():
+                return await flaky()
+        if way == "gather":
+            try:
+                return (await gather(flaky(), asyncio.sleep(0)))[0]
+            except ConnectionError:
+                await gather(pay("one"), pay("two"))
+                raise
+        try:
+            return await flaky()
+        except ConnectionError as error:
+            await pay("told")
+            if way == "other error":
+                raise MendedError("wrapped") from error
+            raise
+
+    runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore())
+    for _ in range(2):
+        with pytest.raises((ConnectionError, MendedError)):
+            runtime.run(flow, run_id="r") if not runtime.store.runs() else runtime.resume("r", flow)
+    mended.append(1)
+    assert runtime.resume("r", flow).output == "ok"
+
+
+@pytest.mark.parametrize("way", ["finally", "except", "gather"])
+def test_cleaning_up_after_an_interruption_does_not_hang_the_resume(way: str) -> None:
+    @step(pure=True)
+    async def work() -> str:
+        await asyncio.sleep(10)
+        return "worked"
+
+    async def flow() -> Any:
+        try:
+            return await (gather(work(), work()) if way == "gather" else work())
+        except asyncio.CancelledError:
+            if way == "except":
+                await pay("told")
+            raise
+        finally:
+            await pay("clean")
+
+    async def main() -> Any:
+        runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore(), clock=VirtualClock())
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(runtime.arun(flow, run_id="r"))
+            await asyncio.sleep(4)
+            task.cancel()
+        return (await runtime.aresume("r", flow)).output
+
+    assert run_virtual(main()) == (["worked", "worked"] if way == "gather" else "worked")
+
+
+def test_failures_that_are_kept_and_raised_at_the_end_repeat_no_effect() -> None:
+    """A loop that goes on past failures, tells of each, and raises the first at the end."""
+
+    async def flow() -> None:
+        failures: list[Exception] = []
+        for what in ("a", "bad", "c"):
+            try:
+                await picky(what)
+            except ValueError as error:
+                await pay(f"told of {what}")
+                failures.append(error)
+        raise failures[0]
+
+    @step
+    async def picky(what: str) -> None:
+        paid.append(what)
+        if what == "bad":
+            raise ValueError(what)
+
+    paid.clear()
+    runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore())
+    with pytest.raises(ValueError, match="bad"):
+        runtime.run(flow, run_id="r")
+    with pytest.raises(ValueError, match="bad"):
+        runtime.resume("r", flow)
+    assert paid == ["a", "bad", "told of bad", "c"]
+
+
+class CodedError(Exception):
+    def __init__(self, response: Any) -> None:
+        super().__init__(f"status {response.status}")
+        self.code = response.status
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (OutputError, lambda: OutputError("no", schema={"a": 1}, text="t")),
+        (FileNotFoundError, lambda: FileNotFoundError(2, "No such file", "/nowhere")),
+        (ValueError, lambda: json.JSONDecodeError("bad", "doc", 1)),
+        (CodedError, lambda: CodedError(SimpleNamespace(status=7))),
+        (RateLimitedError, lambda: RateLimitedError("slow", status=429, retry_after_s=2.0)),
+        (KeyError, lambda: KeyError("k")),
+        (UnicodeDecodeError, lambda: UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")),
+    ],
+)
+def test_a_handled_failure_is_handled_alike_on_a_resume(kind: Any, make: Any) -> None:
+    seen: list[Exception] = []
+
+    @step
+    async def fails() -> None:
+        raise make()
+
+    async def flow() -> str:
+        try:
+            await fails()
+        except kind as error:
+            seen.append(error)
+        await pay("on")
+        if len(seen) < 2:
+            raise StopError
+        return "done"
+
+    runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore())
+    with pytest.raises(StopError):
+        runtime.run(flow, run_id="r")
+    assert runtime.resume("r", flow).output == "done"
+    first, second = seen
+    assert type(first) is type(second)
+    assert str(first) == str(second)
+    assert vars(first).items() <= {**vars(second), **_marks(first)}.items()
+
+
+def _marks(error: Exception) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if name.startswith("__")}
+
+
+def test_an_effect_that_was_cut_off_is_unknown_and_not_repeated() -> None:
+    @step(timeout_s=0.02)
+    async def charge() -> None:
+        paid.append("charged")
+        await asyncio.sleep(1)
+
+    @step
+    async def unrecordable() -> object:
+        paid.append("done")
+        return object()
+
+    async def flow(call: Any) -> None:
+        await call()
+
+    async def slow() -> None:
+        await flow(charge)
+
+    async def strange() -> None:
+        await flow(unrecordable)
+
+    for case in (slow, strange):
+        paid.clear()
+        runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore())
+        with pytest.raises((CallTimeoutError, UnserializableError)):
+            runtime.run(case, run_id="r")
+        for _ in range(2):
+            with pytest.raises(UnknownOutcomeError):
+                runtime.resume("r", case)
+        assert len(paid) == 1
+
+
+def test_a_step_that_raises_stop_iteration_ends() -> None:
+    @step
+    def first_of_nothing() -> None:
+        next(iter([]))
+
+    async def flow() -> None:
+        await first_of_nothing()
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        run(flow, engine=ScriptedEngine(), log="memory")
+
+
+def test_what_an_interrupted_request_had_cost_is_counted_after_the_resume() -> None:
+    """Each billed attempt counts, whichever process made it."""
+    agent = Agent("a")
+
+    async def main() -> Any:
+        runtime = Runtime(
+            engine=ScriptedEngine("word " * 100, pieces=10, decode_s=10.0),
+            log=MemoryStore(),
+            clock=VirtualClock(),
+        )
+        for again in range(3):
+            async with asyncio.TaskGroup() as group:
+                start = (
+                    runtime.aresume("r", agent) if again else runtime.arun(agent, "x", run_id="r")
+                )
+                task = group.create_task(start)
+                await asyncio.sleep(5.5)
+                task.cancel()
+        return await runtime.aresume("r", agent)
+
+    result = run_virtual(main())
+    alone = run(agent, "x", engine=ScriptedEngine("word " * 100), log="memory")
+    assert result.usage.completion > 2 * alone.usage.completion
+    assert result.tax.closes
+
+
+def test_a_changed_flow_makes_no_more_effects_even_if_it_swallows_the_error() -> None:
+    async def after() -> None:
+        for _ in range(3):
+            try:
+                await pay("other")
+            except Exception:  # a flow that swallows everything
+                continue
+
+    paid.clear()
+    runtime = Runtime(engine=ScriptedEngine(), log=MemoryStore())
+
+    async def before() -> None:
+        await pay("a")
+        raise StopError
+
+    with pytest.raises(StopError):
+        runtime.run(before, run_id="r")
+    with pytest.raises(FlowChangedError):
+        runtime.resume("r", after)
+    assert paid == ["a"]
+
+
+def test_a_task_left_behind_makes_no_more_calls() -> None:
+    seen: list[BaseException] = []
+
+    async def lingering() -> None:
+        try:
+            for _ in range(10):
+                await asyncio.sleep(1)
+                await pay("late")
+        except AccordError as error:
+            seen.append(error)
+
+    async def flow() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(lingering()))
+        await asyncio.sleep(1.5)
+
+    async def main() -> None:
+        await Runtime(engine=ScriptedEngine(), log="memory", clock=VirtualClock()).arun(flow)
+        await asyncio.wait(tasks)
+
+    tasks: list[asyncio.Task[None]] = []
+    run_virtual(main())
+    assert "has ended" in str(seen[0])
+
+
+def test_a_step_that_starts_a_loop_of_its_own_is_told_why_not() -> None:
+    @step
+    def nested() -> None:
+        asyncio.run(pay("x"))
+
+    async def flow() -> None:
+        await nested()
+
+    with pytest.raises(UsageError, match="another event loop"):
+        run(flow, engine=ScriptedEngine(), log="memory")
+
+
+def test_one_runtime_serves_several_loops() -> None:
+    runtime = Runtime(engine=ScriptedEngine("x"), log=MemoryStore())
+    agent = Agent("a")
+
+    async def many() -> None:
+        await gather(agent(str(index)) for index in range(100))
+
+    for _ in range(2):
+        asyncio.run(runtime.arun(many))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: runtime.run(many), range(3)))
+    assert len(runtime.store.runs()) == 5

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from accord.engine.base import Timings, Usage
 from accord.errors import CallTimeoutError, UnknownOutcomeError
-from accord.flow.failure import rebuild_error, record_error
+from accord.flow.failure import ends_in, failures_in_flight, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
 from accord.log.blobs import digest_of
@@ -104,6 +104,7 @@ async def call(
         input=Value(packed) if keep_input else NOTHING,
         pure=pure,
         coordination=coordination,
+        handling=failures_in_flight() or scope.handling,
     )
     recorded = execution.replay.call_at(path, scope, started)
     attempts = 0
@@ -140,7 +141,9 @@ async def _perform(
         if not log.failed:
             unknown = started.has_effects and (done or isinstance(error, CallTimeoutError))
             unfinished = _unfinished(inner, error, unknown=unknown)
-            scope.saw_end(log.append(inner.path, inner.take_causes(), unfinished))
+            end_seq = log.append(inner.path, inner.take_causes(), unfinished)
+            scope.saw_end(end_seq)
+            mark(error, end_seq)
         raise
     finally:
         leave(token)
@@ -157,12 +160,14 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
             scope.saw_end(recorded.last)
             return _Answer(values.decode(output))
         case CallFailed(error=failure, unknown=unknown):
-            if recorded.led_on:
+            if execution.replay.went_on_past(recorded):
                 scope.saw_end(recorded.last)
-                raise rebuild_error(failure, values)
+                error = rebuild_error(failure, values)
+                mark(error, recorded.last)
+                raise error
             if not unknown:
                 return None
-        case CallCancelled() if recorded.led_on:
+        case CallCancelled() if execution.replay.went_on_past(recorded):
             # The flow went on without it, so whoever cancelled it then will do so again.
             await asyncio.get_running_loop().create_future()
         case _:
@@ -211,10 +216,20 @@ def _unfinished(
     if isinstance(error, Exception):
         record = record_error(error, execution.log.values)
         return CallFailed(
-            call=inner.start, error=record, unknown=unknown, thread_left_running=leaked
+            call=inner.start,
+            error=record,
+            because=ends_in(error),
+            unknown=unknown,
+            thread_left_running=leaked,
         )
     usage, cost = inner.partial() if inner.partial is not None else (None, None)
-    return CallCancelled(call=inner.start, usage=usage, cost=cost, thread_left_running=leaked)
+    return CallCancelled(
+        call=inner.start,
+        because=ends_in(error),
+        usage=usage,
+        cost=cost,
+        thread_left_running=leaked,
+    )
 
 
 async def _within(timeout_s: float, work: Awaitable[Any], started: CallStarted) -> Any:

@@ -1,8 +1,10 @@
-"""Exceptions to and from the log."""
+"""Exceptions to and from the log, and which recorded failures an exception carries."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from contextlib import suppress
+from typing import Any, cast
 
 from accord.errors import UnserializableError
 from accord.log.codec import ValueCodec, printable
@@ -29,3 +31,35 @@ def rebuild_error(record: ErrorRecord, values: ValueCodec) -> Exception:
     """The exception again, of its own class if that can be made from what was recorded."""
     state: Any = values.decode(record.state) or [[], {}]
     return put_together(record.type, record.message, *state)
+
+
+_MARK = "__accord_ends__"
+
+
+def mark(error: BaseException, *ends: int) -> None:
+    """``error`` came out of calls or joins that ended with the events ``ends``."""
+    with suppress(AttributeError, TypeError):  # a class that takes no attributes
+        setattr(error, _MARK, ends)
+
+
+def failures_in_flight() -> tuple[int, ...]:
+    """The recorded failures that the running code, in an ``except`` or ``finally``, deals with."""
+    error = sys.exc_info()[1]
+    return () if error is None else ends_in(error)
+
+
+def ends_in(error: BaseException | None) -> tuple[int, ...]:
+    """The marks on ``error``, on what it was raised from or over, and on what it groups."""
+    found: set[int] = set()
+    waiting = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        found.update(getattr(each, _MARK, ()))
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += cast("list[BaseException]", list(each.exceptions))
+    return tuple(sorted(found))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextvars import Context, copy_context
 from typing import Literal, Self
 
+from accord.flow.failure import ends_in, failures_in_flight, mark
 from accord.flow.scope import Scope, enter, own_scope
 from accord.log.events import Joined
 
@@ -26,6 +28,9 @@ class Fork:
             Scope(f"{self._path}/{index}", self._before, execution, None)
             for index in range(branches)
         ]
+        handling = failures_in_flight() or self._scope.handling
+        for scope in self._scopes:
+            scope.handling = handling
 
     def __enter__(self) -> Self:
         self._scope.execution.branches += len(self._scopes)
@@ -55,7 +60,13 @@ class Fork:
         execution = self._scope.execution
         causes = tuple(sorted({seq for scope in self._scopes for seq in scope.take_causes()}))
         if self._recorded is not None and self._recorded.causes == causes:
-            self._scope.saw_end(self._recorded.seq)
-        elif not execution.log.failed:
+            seq = self._recorded.seq
+        elif execution.log.failed:
+            return
+        else:
             joined = Joined(branches=len(self._scopes), policy=policy)
-            self._scope.saw_end(execution.log.append(self._path, causes, joined))
+            seq = execution.log.append(self._path, causes, joined)
+        self._scope.saw_end(seq)
+        in_flight = sys.exc_info()[1]
+        if in_flight is not None:
+            mark(in_flight, *ends_in(in_flight), *causes, seq)

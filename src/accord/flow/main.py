@@ -8,7 +8,7 @@ from typing import Any
 
 from accord.errors import UsageError
 from accord.flow.execution import Execution
-from accord.flow.failure import record_error
+from accord.flow.failure import ends_in, record_error
 from accord.flow.load import Flow
 from accord.flow.scope import Scope, enter, leave
 from accord.log.events import RunFailed, RunFinished, RunInterrupted
@@ -29,12 +29,12 @@ async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, firs
     except Exception as error:
         _raise_fatal(execution)
         if not log.failed:  # else nothing more can be written: the run stays as it was
-            failed = RunFailed(error=record_error(error, log.values))
+            failed = RunFailed(error=record_error(error, log.values), because=ends_in(error))
             log.append("", scope.take_causes(), failed)
         raise
-    except BaseException:
+    except BaseException as error:
         if not log.failed:
-            log.append("", scope.take_causes(), RunInterrupted())
+            log.append("", scope.take_causes(), RunInterrupted(because=ends_in(error)))
         raise
     else:
         return output

@@ -21,11 +21,11 @@ class Replay:
     """Recorded calls and joins by place."""
 
     def __init__(self, calls: Calls) -> None:
+        self._propagated = calls.propagated
         self.calls = dict(calls.by_scope)
         self.joins = dict(calls.joined)
         self._below: dict[str, set[str]] = {}
-        for path in (*self.calls, *self.joins):
-            self._note(path)
+        self._index()
 
     def call_at(self, path: str, scope: Scope, now: CallStarted) -> Call | None:
         """The call recorded at ``path``, if it is to answer or to go on.
@@ -59,6 +59,38 @@ class Replay:
                 raise scope.execution.flow_changed(path, "a join of more branches", now)
         return joined
 
+    def went_on_past(self, call: Call) -> bool:
+        """The flow handled the failure or cancellation of ``call``; it is to handle it again.
+
+        If all that was done about it was to clean up while it went on to end what was around
+        it, the flow did not: the call is made again, and what the cleaning up did is forgotten.
+        """
+        if call.led_on or not call.cleaned_up:
+            return call.led_on
+        cleaning = {path for path, each in self.calls.items() if _cleans_up(each, call)}
+        if call.last not in self._propagated or self._something_follows(cleaning):
+            return True
+        for path in cleaning:
+            del self.calls[path]
+        self.joins = {
+            path: joined
+            for path, joined in self.joins.items()
+            if joined.seq < call.last or any(each.startswith(f"{path}/") for each in self.calls)
+        }
+        self._index()
+        return False
+
+    def _something_follows(self, cleaning: set[str]) -> bool:
+        """After the cleaning up, its code did something that was no cleaning up."""
+        for path in cleaning:
+            parent, _, segment = path.rpartition("/")
+            for sibling in self._below.get(parent, ()):
+                if sibling.isdigit() and segment.isdigit() and int(sibling) > int(segment):
+                    below = self._calls_from(f"{parent}/{sibling}".lstrip("/"))
+                    if not cleaning.issuperset(below):
+                        return True
+        return False
+
     def check_complete(self, scope: Scope) -> None:
         """Code ended without failure: it has come by all that was recorded below its scope."""
         recorded = self._below.get(scope.path)
@@ -75,7 +107,7 @@ class Replay:
             raise scope.execution.flow_changed(path, then, "no call: the code ended before")
 
     def _may_be_replaced(self, call: Call) -> bool:
-        if isinstance(call.ended, CallFinished) or call.led_on:
+        if isinstance(call.ended, CallFinished) or self.went_on_past(call):
             return False
         return not any(
             self.calls[path].started.has_effects for path in self._calls_from(call.scope)
@@ -86,20 +118,27 @@ class Replay:
             del self.calls[each]
         for each in [join for join in self.joins if join.startswith(f"{path}/")]:
             del self.joins[each]
-        for each in [scope for scope in self._below if f"{scope}/".startswith(f"{path}/")]:
-            del self._below[each]
+        self._index()
 
     def _calls_from(self, path: str) -> list[str]:
         """``path`` and what lies below it, of all recorded calls."""
         return [each for each in self.calls if f"{each}/".startswith(f"{path}/")]
 
-    def _note(self, path: str) -> None:
-        while path:
-            path, _, segment = path.rpartition("/")
-            below = self._below.setdefault(path, set())
-            if segment in below:
-                return
-            below.add(segment)
+    def _index(self) -> None:
+        """Which places lie right below which."""
+        self._below.clear()
+        for path in (*self.calls, *self.joins):
+            above = path
+            while above:
+                above, _, segment = above.rpartition("/")
+                below = self._below.setdefault(above, set())
+                if segment in below:
+                    break
+                below.add(segment)
+
+
+def _cleans_up(call: Call, failed: Call) -> bool:
+    return failed.last in call.started.handling
 
 
 def describe(started: CallStarted) -> str:

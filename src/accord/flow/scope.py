@@ -31,7 +31,16 @@ _AUTOMATIC_NAME = re.compile(r"Task-\d+")
 class Scope:
     """A place in the flow of one run, at work in one task."""
 
-    __slots__ = ("_loose", "adopted", "children", "execution", "frontier", "path", "task")
+    __slots__ = (
+        "_loose",
+        "adopted",
+        "children",
+        "execution",
+        "frontier",
+        "handling",
+        "path",
+        "task",
+    )
 
     def __init__(
         self,
@@ -44,6 +53,8 @@ class Scope:
         self.frontier = frontier
         self.execution = execution
         self.task = task
+        self.handling: tuple[int, ...] = ()
+        """The failures in flight where this scope began."""
         self.children = 0
         """Calls and joins made here."""
         self.adopted: dict[str, int] | None = None

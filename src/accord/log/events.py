@@ -74,10 +74,14 @@ class RunFailed(Fact, frozen=True, kw_only=True):
     """The flow raised."""
 
     error: ErrorRecord
+    because: tuple[int, ...] = ()
+    """The ends of calls whose failure or cancellation came through here."""
 
 
 class RunInterrupted(Fact, frozen=True, kw_only=True):
     """The run was cancelled from outside; it can be resumed."""
+
+    because: tuple[int, ...] = ()
 
 
 class CallStarted(Fact, frozen=True, kw_only=True):
@@ -95,6 +99,8 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     """Kept for requests (the prompt) and tools; other inputs are outputs kept elsewhere."""
     pure: bool = False
     coordination: bool = False
+    handling: tuple[int, ...] = ()
+    """Made in an ``except`` or ``finally``: the ends of calls whose failure was in flight."""
 
     @property
     def has_effects(self) -> bool:
@@ -118,6 +124,8 @@ class CallFailed(Fact, frozen=True, kw_only=True):
 
     call: int
     error: ErrorRecord
+    because: tuple[int, ...] = ()
+    """The ends of calls whose failure or cancellation came through here."""
     unknown: bool = False
     """It was cut off, or its outcome could not be recorded: an effect may have happened."""
     thread_left_running: bool = False
@@ -127,6 +135,7 @@ class CallCancelled(Fact, frozen=True, kw_only=True):
     """A call was cancelled. What a request had cost by then is counted."""
 
     call: int
+    because: tuple[int, ...] = ()
     usage: Usage | None = None
     thread_left_running: bool = False
     cost: float | None = None

@@ -41,6 +41,8 @@ class Call:
     attempts: list[AttemptFailed] = field(default_factory=list[AttemptFailed])
     led_on: bool = False
     """Something began, or succeeded, because of its end: the flow went on past it."""
+    cleaned_up: bool = False
+    """Something began because of its end while its failure was in flight."""
 
     @property
     def scope(self) -> str:
@@ -64,6 +66,8 @@ class Calls:
 
     by_scope: dict[str, Call] = field(default_factory=dict[str, Call])
     """The last call at each place."""
+    propagated: set[int] = field(default_factory=set[int])
+    """The ends of calls whose failure or cancellation went on to end what was around them."""
     by_start: dict[int, Call] = field(default_factory=dict[int, Call])
     """Every call, also those that a changed one has taken the place of."""
     joined: dict[str, Envelope] = field(default_factory=dict[str, Envelope])
@@ -97,8 +101,15 @@ class Calls:
             case Joined():
                 self.joined[envelope.scope] = envelope
                 self._joins[envelope.seq] = envelope.causes
-        if isinstance(event, CallStarted | CallFinished | RunFinished):
-            self._went_on_past(envelope.causes)
+        match event:
+            case CallStarted(handling=handling):
+                self._went_on_past(envelope.causes, frozenset(handling))
+            case CallFinished() | RunFinished():
+                self._went_on_past(envelope.causes, frozenset())
+            case RunFailed() | RunInterrupted() | CallFailed() | CallCancelled():
+                self.propagated.update(event.because)
+            case _:
+                pass
 
     def _started(self, start: int, envelope: Envelope) -> Call:
         call = self.by_start.get(start)
@@ -107,13 +118,19 @@ class Calls:
             raise LogCorruptError(msg)
         return call
 
-    def _went_on_past(self, causes: tuple[int, ...]) -> None:
+    def _went_on_past(self, causes: tuple[int, ...], handling: frozenset[int]) -> None:
         waiting = list(causes)
         while waiting:
             cause = waiting.pop()
-            if (call := self._by_end.get(cause)) is not None:
-                call.led_on = True
+            call = self._by_end.get(cause)
+            if cause in handling:
+                waiting += self._joins.get(cause, ())
+                if call is not None:
+                    call.cleaned_up = True
+                continue
             waiting += self._joins.pop(cause, ())
+            if call is not None:
+                call.led_on = True
 
 
 def index_calls(envelopes: Iterable[Envelope]) -> Calls:

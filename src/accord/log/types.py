@@ -47,7 +47,7 @@ def type_name(kind: type) -> str:
 
 def pack_instance(value: object) -> tuple[str, Any] | None:
     """Name and plain fields of an instance that can be put together again, else None."""
-    kind: type[object] = type(value)
+    kind = cast("type[Any]", type(value))
     leaf = _LEAF_NAMES.get(kind)
     if leaf is not None:
         return leaf, _LEAVES[leaf][1](value)
@@ -74,7 +74,7 @@ def unpack_instance(name: str, plain: Any) -> Any:
     """
     if name in _LEAVES:
         return _LEAVES[name][2](plain)
-    kind = find_type(name, plain)
+    kind: Any = find_type(name, plain)
     try:
         if issubclass(kind, Enum):
             return kind(plain)
