@@ -353,7 +353,10 @@ class Runtime:
 
 def _started(calls: Calls, run_id: str) -> RunStarted:
     if calls.run is None:
-        raise UsageError(f"run {run_id!r} stopped before it recorded its input; start it anew")
+        raise UsageError(
+            f"run {run_id!r} stopped before it recorded its input; "
+            f"`accord delete {run_id}`, and start it anew"
+        )
     return calls.run
 
 

@@ -264,6 +264,23 @@ def test_a_reply_that_was_cut_is_shown(cli: Cli, stub: StubServer):
     assert "replies cut" in cli("tax", "r", code=0).out
 
 
+def test_a_call_is_shown_in_full(cli: Cli, stub: StubServer):
+    stub.always(text("Two lines,\nwhole."))
+    cli("run", cli.flow(TEAM), "--engine", stub.url, "--text", "a long brief", "--run", "r", code=0)
+    calls = cli("show", "r", "--json", code=0).json["calls"]
+    planner = next(call["seq"] for call in calls if call["name"] == "planner")
+    shown = cli("show", "r", str(planner), code=0).out
+    assert shown.splitlines()[1:] == [
+        *("--- system", "Plan.", "--- user", "a long brief", "--- reply", "Two lines,", "whole."),
+    ]
+    told = cli("show", "r", str(planner), "--json", code=0).json
+    assert told["exchanges"][0]["reply"]["text"] == "Two lines,\nwhole."
+    step = next(call["seq"] for call in calls if call["kind"] == "step")
+    assert "TWO LINES" in cli("show", "r", str(step), code=0).out
+    assert "not the start of a call" in cli("show", "r", "0", code=2).err
+    assert "not the start of a call" in cli("show", "r", "9999", code=2).err
+
+
 def test_what_a_model_wrote_cannot_command_the_terminal(cli: Cli):
     flow = cli.flow("""
 from accord import step

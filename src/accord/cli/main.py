@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(add("run", "run a flow of yours"))
     _add_resume(add("resume", "go on with a run that stopped"))
     _add_runs(add("runs", "list the runs in the log, newest first"))
-    _add_one(add("show", "the calls of a run as a tree, with the critical path"), json=True)
+    _add_show(add("show", "the calls of a run as a tree, or what one of them was sent and gave"))
     _add_one(add("tax", "where every token and every second of a run went"), json=True)
     _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
     _add_prune(add("prune", "remove old runs from the log"))
@@ -149,6 +149,17 @@ def _add_one(parser: argparse.ArgumentParser, *, json: bool) -> None:
     _add_log(parser)
     if json:
         _add_json(parser)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_one(parser, json=True)
+    parser.add_argument(
+        "event",
+        metavar="EVENT",
+        type=_whole(0),
+        nargs="?",
+        help="the number of a call's event in the tree: its prompts and replies, in full",
+    )
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

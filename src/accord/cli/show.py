@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from accord.cli.exchange import call_at, call_document, call_lines
 from accord.cli.failures import FAILED, SUCCESS
 from accord.cli.render import (
     clean,
@@ -21,13 +22,15 @@ from accord.cli.stores import reading, status_of, when
 from accord.cli.streams import Answer, next_command
 from accord.cli.tree import Node, cut_replies, flatten, tree_of
 from accord.clock import WallClock
-from accord.errors import UsageError
+from accord.errors import UnknownOutcomeError, UsageError
 from accord.log.events import RunFailed
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Log, read_log
 from accord.log.store.base import RunInfo, Store
 from accord.observe.critical import critical_path
 from accord.observe.tax import tax_of, usage_of
+
+_UNKNOWN = f":{UnknownOutcomeError.__name__}"
 
 STYLES = {
     "cut": "yellow",
@@ -57,6 +60,13 @@ def show_command(options: argparse.Namespace) -> int:
     with reading(options.log) as store:
         info = store.info(options.run)  # before the events: a run that ends now has ended in both
         log = _begun(store, options.run)
+        if options.event is not None:
+            call = call_at(log, options)
+            if options.json:
+                answer.document(call_document(log, call))
+            else:
+                answer.show(*call_lines(log, call))
+            return SUCCESS
         calls = index_calls(log.envelopes)
         cut = cut_replies(log)
     status = status_of(log.envelopes[-1], held=info.held)
@@ -183,6 +193,7 @@ def _legend(calls: Calls, cut: set[str]) -> Iterator[str]:
         yield ""
         more = "; cut = the reply reached its limit of tokens" if cut else ""
         yield styled(f"● on the critical path; c. = cached{more}", "dim")
+        yield styled("accord show RUN EVENT: what that call was sent, and what it gave", "dim")
 
 
 def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[str]:
@@ -190,4 +201,8 @@ def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[st
         yield ""
         yield styled(f"failed: {clean(failure(calls.ended.error), 500)}", "red")
     if status in ("failed", "interrupted", "stopped"):
-        yield f"go on with: {next_command('resume', options.run, options.log)}"
+        again = next_command("resume", options.run, options.log)
+        if isinstance(calls.ended, RunFailed) and calls.ended.error.type.endswith(_UNKNOWN):
+            yield f"if it is to be made again: {again} --repeat-unknown"
+        else:
+            yield f"go on with: {again}"

@@ -176,7 +176,9 @@ def _message(text: str) -> str:
 def _status(error: Mapping[str, Any], text: str) -> int | None:
     for key in ("code", "status", "status_code"):
         value = error.get(key)
-        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if isinstance(value, str) and value.isdecimal() and len(value) < 9:
+            value = int(value)
+        number: object = value
         if isinstance(number, int) and 400 <= number < 600:
             return number
     if says_too_long(text):

@@ -62,7 +62,8 @@ class Execution:
             f"the flow has changed since run {self.log.run} was recorded; at {path}\n"
             f"  recorded: {recorded}\n"
             f"  now:      {now}{same}\n"
-            "Restore the flow (its code, its agents, its input), or start a new run",
+            "Restore the flow (its code, its agents, its input), or start a new run; what depends "
+            "on time, chance or the order in which branches finish belongs in a step",
             recorded=recorded,
             now=now,
         )

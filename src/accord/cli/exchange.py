@@ -1,0 +1,89 @@
+"""``accord show RUN EVENT``: what one call was sent and what it gave, in full."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from accord.cli.document import document
+from accord.cli.render import clean, styled
+from accord.errors import LogError, UsageError
+from accord.log.events import CallFinished, CallStarted, Value
+from accord.log.fold import Call, index_calls
+from accord.log.log import Log
+from accord.observe.exchanges import Exchange, exchanges_of
+
+
+def call_at(log: Log, options: argparse.Namespace) -> Call:
+    """The call whose event was named."""
+    number: int = options.event
+    events = log.envelopes
+    if number >= len(events) or not isinstance(events[number].event, CallStarted):
+        raise UsageError(
+            f"event {number} of run {log.run!r} is not the start of a call; "
+            f"`accord show {log.run}` gives their numbers"
+        )
+    return index_calls(events).by_start[number]
+
+
+def call_document(log: Log, call: Call) -> dict[str, Any]:
+    """The call as plain data: its exchanges with the engine, and its own input and output."""
+    return {
+        "run": log.run,
+        "event": call.start.seq,
+        "kind": call.started.kind,
+        "name": call.started.name,
+        "input": _value(log, call.started.input),
+        "output": _output(log, call),
+        "exchanges": [msgspec.to_builtins(each) for each in exchanges_of(log, call.scope)],
+    }
+
+
+def call_lines(log: Log, call: Call) -> Iterator[str]:
+    """The call for people."""
+    exchanges = exchanges_of(log, call.scope)
+    for exchange in exchanges:
+        yield from _exchange_lines(exchange)
+    if not exchanges:
+        started = call.started
+        yield styled(f"{started.kind} {clean(started.name)}", "bold")
+        yield from _block("input", started.preview)
+        output = _output(log, call)
+        text = output if isinstance(output, str) else document(output).decode()
+        yield from _block("output", text)
+
+
+def _exchange_lines(exchange: Exchange) -> Iterator[str]:
+    yield styled(f"{clean(exchange.agent)} at {clean(exchange.scope)}", "bold")
+    for message in exchange.messages:
+        yield from _block(message.role, message.content)
+        for asked in message.tool_calls:
+            yield from _block(f"asked for {clean(asked.name)}", asked.arguments)
+    reply = exchange.reply
+    if reply is None:
+        yield "no reply"
+        return
+    cut = " (cut at max_tokens)" if exchange.was_cut else ""
+    yield from _block(f"reply{cut}", reply.text)
+    for asked in reply.tool_calls:
+        yield from _block(f"asks for {clean(asked.name)}", asked.arguments)
+
+
+def _block(title: str, text: str) -> Iterator[str]:
+    yield styled(f"--- {title}", "dim")
+    for line in text.split("\n"):
+        yield clean(line)
+
+
+def _output(log: Log, call: Call) -> Any:
+    return _value(log, call.ended.output) if isinstance(call.ended, CallFinished) else None
+
+
+def _value(log: Log, value: Value) -> Any:
+    try:
+        return log.values.decode(value)
+    except LogError as error:
+        return getattr(error, "payload", str(error))  # of a class that is not at hand here
