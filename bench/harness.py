@@ -102,7 +102,7 @@ def _print(name: str, question: str, rows: Sequence[Row], header: dict[str, obje
     table.add_column("", no_wrap=True)
     for row in rows:
         verdict = {True: "[green]ok[/]", False: "[bold red]MISSED[/]", None: ""}[row.ok]
-        table.add_row(row.what, _figure(row.measured), row.unit, _bound(row), verdict)
+        table.add_row(row.what, figure(row.measured), row.unit, _bound(row), verdict)
 
     console = Console(highlight=False)
     console.print(table)
@@ -132,10 +132,10 @@ def _as_json(row: Row) -> dict[str, object]:
 def _bound(row: Row) -> str:
     if row.target is None:
         return ""
-    return f"{'≥' if row.at_least else '≤'} {_figure(row.target)}"
+    return f"{'≥' if row.at_least else '≤'} {figure(row.target)}"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """Three significant digits, and all of those before the point."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"

@@ -48,6 +48,12 @@ def test_every_event_is_in_the_architecture() -> None:
     assert not [kind.__name__ for kind in Fact.__subclasses__() if kind.__name__ not in text]
 
 
+def test_the_figures_of_the_readme_are_the_kept_results() -> None:
+    from bench.table import written
+
+    assert written(README) == README, "python -m bench.table writes them"
+
+
 def test_the_python_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = next(re.finditer(r"```python\n(.*?)```", README, re.DOTALL)).group(1)
     definitions = code.partition("result = run(")[0]
