@@ -6,6 +6,7 @@ off that log. Layers, each importing only those below it::
     cli         the command line
     demo        the report that `accord demo` writes
     testing     a scripted engine, a stub server, conformance suites
+    once        one run with a runtime of its own
     runtime     the only wiring; streaming
     agent       what an agent is, and the prompt that it sees
     sync        gather
@@ -27,7 +28,8 @@ from accord.engine.base import Prices
 from accord.errors import AccordError
 from accord.flow.sleep import sleep
 from accord.flow.step import idempotency_key, step
-from accord.runtime import Result, Runtime, aresume, arun, resume, run, stream
+from accord.once import aresume, arun, resume, run, stream
+from accord.runtime import Result, Runtime
 from accord.sync.gather import gather
 from accord.tokens.split import split_text
 

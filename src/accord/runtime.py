@@ -1,9 +1,7 @@
 """The only wiring: an engine, a log and a clock, and a flow that runs on them.
 
-:class:`Runtime` is the explicit form; :func:`run`, :func:`arun`, :func:`stream` and
-:func:`resume` make one for a single run. The default log is one SQLite file in the user's
-data folder (``$ACCORD_LOG`` names another), the default engine what
-:func:`accord.engine.select.select` finds.
+The default log is one SQLite file in the user's data folder (``$ACCORD_LOG`` names another),
+the default engine what :func:`accord.engine.select.select` finds.
 """
 
 from __future__ import annotations
@@ -11,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from accord._version import __version__
@@ -374,59 +372,3 @@ def _loop_runs_here() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def run(
-    flow: Callable[..., Coroutine[Any, Any, T]],
-    /,
-    *inputs: Any,
-    run_id: str | None = None,
-    baseline_tokens: int | None = None,
-    **options: Unpack[Options],
-) -> Result[T]:
-    """Run ``flow(*inputs)`` and wait. ``options`` are those of :class:`Runtime`."""
-    runtime = Runtime(**options)
-    try:
-        return runtime.run(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens)
-    finally:
-        runtime.close_store()
-
-
-async def arun(
-    flow: Callable[..., Coroutine[Any, Any, T]],
-    /,
-    *inputs: Any,
-    run_id: str | None = None,
-    baseline_tokens: int | None = None,
-    **options: Unpack[Options],
-) -> Result[T]:
-    """Run ``flow(*inputs)``. ``options`` are those of :class:`Runtime`."""
-    async with Runtime(**options) as runtime:
-        return await runtime.arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens)
-
-
-async def stream(
-    flow: Flow, /, *inputs: Any, run_id: str | None = None, **options: Unpack[Options]
-) -> AsyncGenerator[Item]:
-    """:meth:`Runtime.stream`. ``options`` are those of :class:`Runtime`."""
-    async with (
-        Runtime(**options) as runtime,
-        aclosing(runtime.stream(flow, *inputs, run_id=run_id)) as items,
-    ):
-        async for item in items:
-            yield item
-
-
-def resume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
-    """Go on with a run that stopped. ``options`` are those of :class:`Runtime`."""
-    runtime = Runtime(**options)
-    try:
-        return runtime.resume(run_id, flow)
-    finally:
-        runtime.close_store()
-
-
-async def aresume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
-    """:meth:`Runtime.aresume`. ``options`` are those of :class:`Runtime`."""
-    async with Runtime(**options) as runtime:
-        return await runtime.aresume(run_id, flow)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def watching(*, quiet: bool, title: str = "") -> Generator[View]:
         view.close()
 
 
-class _Following(View):
+class _Following(View, ABC):
     """A place in the log, and a timer on the run's loop that shows what came since."""
 
     def __init__(self) -> None:
@@ -87,8 +88,9 @@ class _Following(View):
             self._show()
             self._timer = asyncio.get_running_loop().call_later(REDRAW_S, self._tick)
 
+    @abstractmethod
     def _show(self) -> None:
-        raise NotImplementedError
+        """Say what there is to say."""
 
 
 class LineView(_Following):

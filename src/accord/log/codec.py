@@ -70,7 +70,7 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def printable(text: str) -> str:
-    r"""``text`` with lone surrogates written as ``\udXXX``: for names and messages."""
+    """``text`` with lone surrogates written as escapes: for names and messages."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
