@@ -324,7 +324,7 @@ class Runtime:
     ) -> Execution:
         return Execution(
             log=log,
-            replay=Replay(recorded),
+            replay=Replay(recorded, log.envelopes),
             gates=gates,
             seed=started.seed,
             started_at_s=started.began_s,

@@ -10,7 +10,7 @@ What a recorded call answers:
 finished                    its output
 failed, the flow went on    the same failure again
 failed, the run failed      nothing: it is made again, which is why one resumes
-cancelled, the flow went on nothing until it is cancelled again
+cancelled, the flow went on nothing, for as long as it had taken; then as if started only
 started only, or cut off    made again; but a step or tool with effects raises
                             ``UnknownOutcomeError``, for the effect may have happened
 ==========================  ===================================================================
@@ -28,6 +28,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
 from accord.errors import CallTimeoutError, UnknownOutcomeError
 from accord.flow.failure import ends_in, failures_in_flight, mark, rebuild_error, record_error
@@ -50,6 +51,8 @@ from accord.log.fold import Call
 
 PREVIEW_CHARACTERS = 48
 KEY_CHARACTERS = 16
+PATIENCE_S = 1.0
+"""How much later than the first time a recorded cancellation may come again."""
 
 Body = Callable[[CallScope], Awaitable[Any]]
 
@@ -104,7 +107,7 @@ async def call(
         input=Value(packed) if keep_input else NOTHING,
         pure=pure,
         coordination=coordination,
-        handling=failures_in_flight() or scope.handling,
+        handling=failures_in_flight(log) or scope.handling,
     )
     recorded = execution.replay.call_at(path, scope, started)
     attempts = 0
@@ -117,6 +120,7 @@ async def call(
         start = recorded.start.seq
         attempts = len(recorded.attempts) if recorded.ended is None else 0
     inner = CallScope(path, start, execution, scope.task, kind=kind, attempts=attempts)
+    inner.handling = started.handling
     return await _perform(scope, inner, body, started, timeout_s)
 
 
@@ -143,7 +147,7 @@ async def _perform(
             unfinished = _unfinished(inner, error, unknown=unknown)
             end_seq = log.append(inner.path, inner.take_causes(), unfinished)
             scope.saw_end(end_seq)
-            mark(error, end_seq)
+            mark(error, log, end_seq)
         raise
     finally:
         leave(token)
@@ -163,13 +167,15 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
             if execution.replay.went_on_past(recorded):
                 scope.saw_end(recorded.last)
                 error = rebuild_error(failure, values)
-                mark(error, recorded.last)
+                mark(error, execution.log, recorded.last)
                 raise error
             if not unknown:
                 return None
         case CallCancelled() if execution.replay.went_on_past(recorded):
-            # The flow went on without it, so whoever cancelled it then will do so again.
-            await asyncio.get_running_loop().create_future()
+            # The flow went on without it, so whoever cancelled it then should do so again, in
+            # about the time that it took then. If not, there is no reason to hold it back.
+            waited_s = (recorded.duration_ns or 0) / NANOSECONDS
+            await asyncio.sleep(waited_s + PATIENCE_S)
         case _:
             pass
     if recorded.started.has_effects and not execution.repeat_unknown:
@@ -218,14 +224,14 @@ def _unfinished(
         return CallFailed(
             call=inner.start,
             error=record,
-            because=ends_in(error),
+            because=ends_in(error, execution.log),
             unknown=unknown,
             thread_left_running=leaked,
         )
     usage, cost = inner.partial() if inner.partial is not None else (None, None)
     return CallCancelled(
         call=inner.start,
-        because=ends_in(error),
+        because=ends_in(error, execution.log),
         usage=usage,
         cost=cost,
         thread_left_running=leaked,

@@ -10,6 +10,7 @@ from accord.errors import UnserializableError
 from accord.log.codec import ValueCodec, printable
 from accord.log.events import ErrorRecord
 from accord.log.failure import put_together, take_apart, text_of
+from accord.log.log import Log
 
 
 def record_error(error: BaseException, values: ValueCodec) -> ErrorRecord:
@@ -36,30 +37,35 @@ def rebuild_error(record: ErrorRecord, values: ValueCodec) -> Exception:
 _MARK = "__accord_ends__"
 
 
-def mark(error: BaseException, *ends: int) -> None:
-    """``error`` came out of calls or joins that ended with the events ``ends``."""
-    with suppress(AttributeError, TypeError):  # a class that takes no attributes
-        setattr(error, _MARK, ends)
+def mark(error: BaseException, log: Log, *ends: int) -> None:
+    """``error`` came out of calls or joins of this run that ended with the events ``ends``."""
+    with suppress(Exception):  # a class that takes no attributes
+        setattr(error, _MARK, (log, ends))
 
 
-def failures_in_flight() -> tuple[int, ...]:
+def failures_in_flight(log: Log) -> tuple[int, ...]:
     """The recorded failures that the running code, in an ``except`` or ``finally``, deals with."""
     error = sys.exc_info()[1]
-    return () if error is None else ends_in(error)
+    return () if error is None else ends_in(error, log)
 
 
-def ends_in(error: BaseException | None) -> tuple[int, ...]:
-    """The marks on ``error``, on what it was raised from or over, and on what it groups."""
+def ends_in(error: BaseException, log: Log) -> tuple[int, ...]:
+    """The marks on ``error``, on what it was raised from, and on what it groups.
+
+    Not on its context: an error that came up while another was handled is another's failure.
+    """
     found: set[int] = set()
-    waiting = [error]
+    waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting:
         each = waiting.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        found.update(getattr(each, _MARK, ()))
-        waiting += [each.__cause__, each.__context__]
+        of, ends = getattr(each, _MARK, (None, ()))
+        if of is log:
+            found.update(ends)
+        waiting.append(each.__cause__)
         if isinstance(each, BaseExceptionGroup):
             waiting += cast("list[BaseException]", list(each.exceptions))
     return tuple(sorted(found))

@@ -28,7 +28,7 @@ class Fork:
             Scope(f"{self._path}/{index}", self._before, execution, None)
             for index in range(branches)
         ]
-        handling = failures_in_flight() or self._scope.handling
+        handling = failures_in_flight(execution.log) or self._scope.handling
         for scope in self._scopes:
             scope.handling = handling
 
@@ -69,4 +69,5 @@ class Fork:
         self._scope.saw_end(seq)
         in_flight = sys.exc_info()[1]
         if in_flight is not None:
-            mark(in_flight, *ends_in(in_flight), *causes, seq)
+            ends = ends_in(in_flight, execution.log)
+            mark(in_flight, execution.log, *ends, *causes, seq)

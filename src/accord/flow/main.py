@@ -29,12 +29,12 @@ async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, firs
     except Exception as error:
         _raise_fatal(execution)
         if not log.failed:  # else nothing more can be written: the run stays as it was
-            failed = RunFailed(error=record_error(error, log.values), because=ends_in(error))
+            failed = RunFailed(error=record_error(error, log.values), because=ends_in(error, log))
             log.append("", scope.take_causes(), failed)
         raise
     except BaseException as error:
         if not log.failed:
-            log.append("", scope.take_causes(), RunInterrupted(because=ends_in(error)))
+            log.append("", scope.take_causes(), RunInterrupted(because=ends_in(error, log)))
         raise
     else:
         return output

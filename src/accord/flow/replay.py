@@ -5,22 +5,36 @@ has changed if it does something else there, or if a piece of code that ends wit
 has not come by all places recorded below it. Code that fails or is cancelled may have come by
 fewer than the first time.
 
-One change is no fault: a call that never succeeded may be another now, such as an agent whose
-instructions were mended after its failure. It is made anew, and what was recorded below it no
-longer counts, unless an effect was among it.
+Two changes are no fault. A call that never succeeded may be another now, such as an agent whose
+instructions were mended after its failure: it is made anew, and what was recorded below it no
+longer counts, unless an effect was among it. And a failure that ended the run, though the flow
+cleaned up on the way, is made again; what the cleaning up did stays done, and a flow that now
+succeeds need not come by it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from accord.flow.scope import Scope, numbered
-from accord.log.events import CallFinished, CallStarted, Envelope, Joined
+from accord.log.events import (
+    CallFinished,
+    CallStarted,
+    Envelope,
+    Joined,
+    RunEnded,
+    RunResumed,
+)
 from accord.log.fold import Call, Calls
 
 
 class Replay:
     """Recorded calls and joins by place."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, envelopes: Sequence[Envelope] = ()) -> None:
+        self._envelopes = list(envelopes)
+        self._undone: set[int] = set()
+        """The ends of failures that the flow did not get past: they are made again."""
         self._propagated = calls.propagated
         self.calls = dict(calls.by_scope)
         self.joins = dict(calls.joined)
@@ -35,12 +49,12 @@ class Replay:
         call = self.calls.get(path)
         if call is None:
             if path in self._below or path in self.joins:
-                raise scope.execution.flow_changed(path, "a join", describe(now))
+                self._give_way(path, scope, "a join", describe(now))
             return None
         if call.started.key == now.key:
             return call
         if not self._may_be_replaced(call):
-            raise scope.execution.flow_changed(path, describe(call.started), describe(now))
+            self._give_way(path, scope, describe(call.started), describe(now))
         self._forget(path)
         return None
 
@@ -48,47 +62,36 @@ class Replay:
         """The join recorded at ``path``; raises if a call was, or one of other branches."""
         now = f"a join of {branches} branches"
         if (call := self.calls.get(path)) is not None:
-            raise scope.execution.flow_changed(path, describe(call.started), now)
+            self._give_way(path, scope, describe(call.started), now)
         joined = self.joins.get(path)
         if joined is not None and isinstance(joined.event, Joined):
             recorded = joined.event.branches
             if recorded != branches:
-                raise scope.execution.flow_changed(path, f"a join of {recorded} branches", now)
-        for segment in self._below.get(path, ()):
-            if int(segment) >= branches:
-                raise scope.execution.flow_changed(path, "a join of more branches", now)
-        return joined
+                self._give_way(path, scope, f"a join of {recorded} branches", now)
+        if any(int(segment) >= branches for segment in self._below.get(path, ())):
+            self._give_way(path, scope, "a join of more branches", now)
+        return self.joins.get(path)
 
     def went_on_past(self, call: Call) -> bool:
-        """The flow handled the failure or cancellation of ``call``; it is to handle it again.
-
-        If all that was done about it was to clean up while it went on to end what was around
-        it, the flow did not: the call is made again, and what the cleaning up did is forgotten.
-        """
+        """The flow handled the failure or cancellation of ``call``; it is to handle it again."""
         if call.led_on or not call.cleaned_up:
             return call.led_on
-        cleaning = {path for path, each in self.calls.items() if _cleans_up(each, call)}
-        if call.last not in self._propagated or self._something_follows(cleaning):
+        ends = {end.seq for end in call.all_ends}
+        if call.last not in self._propagated or any(map(self._something_followed, ends)):
             return True
-        for path in cleaning:
-            del self.calls[path]
-        self.joins = {
-            path: joined
-            for path, joined in self.joins.items()
-            if joined.seq < call.last or any(each.startswith(f"{path}/") for each in self.calls)
-        }
-        self._index()
+        self._undone |= ends
         return False
 
-    def _something_follows(self, cleaning: set[str]) -> bool:
-        """After the cleaning up, its code did something that was no cleaning up."""
-        for path in cleaning:
-            parent, _, segment = path.rpartition("/")
-            for sibling in self._below.get(parent, ()):
-                if sibling.isdigit() and segment.isdigit() and int(sibling) > int(segment):
-                    below = self._calls_from(f"{parent}/{sibling}".lstrip("/"))
-                    if not cleaning.issuperset(below):
-                        return True
+    def _something_followed(self, end: int) -> bool:
+        """A call began after event ``end``, because of it, that was no cleaning up after it."""
+        after = {end}
+        for envelope in self._envelopes[end:]:
+            event = envelope.event
+            if after.isdisjoint(envelope.causes) or isinstance(event, RunEnded | RunResumed):
+                continue
+            if isinstance(event, CallStarted) and end not in event.handling:
+                return True
+            after.add(envelope.seq)
         return False
 
     def check_complete(self, scope: Scope) -> None:
@@ -99,9 +102,10 @@ class Replay:
         made = {str(index) for index in range(scope.children)}
         for label, count in (scope.adopted or {}).items():
             made.update(numbered(label, index) for index in range(count))
-        missing = sorted(recorded - made)
+        left = (f"{scope.path}/{segment}".lstrip("/") for segment in sorted(recorded - made))
+        missing = [path for path in left if not self._is_cleaning_up(path)]
         if missing:
-            path = f"{scope.path}/{missing[0]}".lstrip("/")
+            path = missing[0]
             call = self.calls.get(path)
             then = "calls in a branch or a task" if call is None else describe(call.started)
             raise scope.execution.flow_changed(path, then, "no call: the code ended before")
@@ -109,14 +113,25 @@ class Replay:
     def _may_be_replaced(self, call: Call) -> bool:
         if isinstance(call.ended, CallFinished) or self.went_on_past(call):
             return False
-        return not any(
-            self.calls[path].started.has_effects for path in self._calls_from(call.scope)
+        below = self._calls_from(call.scope)
+        return not any(self.calls[path].started.has_effects for path in below)
+
+    def _give_way(self, path: str, scope: Scope, recorded: str, now: str) -> None:
+        """What was recorded at ``path`` was cleaning up after what is made again; or raise."""
+        if not self._is_cleaning_up(path):
+            raise scope.execution.flow_changed(path, recorded, now)
+        self._forget(path)
+
+    def _is_cleaning_up(self, path: str) -> bool:
+        return all(
+            not self._undone.isdisjoint(self.calls[each].started.handling)
+            for each in self._calls_from(path)
         )
 
     def _forget(self, path: str) -> None:
         for each in self._calls_from(path):
             del self.calls[each]
-        for each in [join for join in self.joins if join.startswith(f"{path}/")]:
+        for each in [join for join in self.joins if f"{join}/".startswith(f"{path}/")]:
             del self.joins[each]
         self._index()
 
@@ -135,10 +150,6 @@ class Replay:
                 if segment in below:
                     break
                 below.add(segment)
-
-
-def _cleans_up(call: Call, failed: Call) -> bool:
-    return failed.last in call.started.handling
 
 
 def describe(started: CallStarted) -> str:

@@ -92,7 +92,9 @@ class Scope:
         count = self.adopted.get(label, 0)
         self.adopted[label] = count + 1
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
-        return _LooseScope(path, self.frontier, self.execution, task, self)
+        scope = _LooseScope(path, self.frontier, self.execution, task, self)
+        scope.handling = self.handling
+        return scope
 
 
 class CallScope(Scope):

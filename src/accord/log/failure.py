@@ -57,6 +57,8 @@ def put_together(
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         return RecordedError(f"{name.removeprefix('builtins:')}: {message}")
     error = _made(kind, args, message) or _filled(kind, args, message)
+    if error is None:
+        return RecordedError(f"{name}: {message}")
     for attribute, value in attributes.items():
         try:
             setattr(error, attribute, value)
@@ -73,8 +75,11 @@ def _made(kind: type[Exception], args: Sequence[Any], message: str) -> Exception
     return error if text_of(error) == message else None
 
 
-def _filled(kind: type[Exception], args: Sequence[Any], message: str) -> Exception:
-    error = cast("Any", kind).__new__(kind, *args)
+def _filled(kind: type[Exception], args: Sequence[Any], message: str) -> Exception | None:
+    try:
+        error = cast("Any", kind).__new__(kind, *args)
+    except Exception:  # noqa: BLE001  # its __new__ takes something else, too
+        return None
     if text_of(error) != message:
         error.args = (message,)
     return error

@@ -36,8 +36,8 @@ class Call:
     started: CallStarted
     end: Envelope | None = None
     ended: CallEnded | None = None
-    cut_off: list[CallEnded] = field(default_factory=list[CallEnded])
-    """Ends that a later process did not let stand: what they cost was paid for."""
+    all_ends: list[Envelope] = field(default_factory=list[Envelope])
+    """Also those that a later process did not let stand: what they cost was paid for."""
     attempts: list[AttemptFailed] = field(default_factory=list[AttemptFailed])
     led_on: bool = False
     """Something began, or succeeded, because of its end: the flow went on past it."""
@@ -88,13 +88,11 @@ class Calls:
             case RunFinished() | RunFailed() | RunInterrupted():
                 self.ended = event
             case CallStarted():
-                call = Call(envelope, event)
-                self.by_scope[envelope.scope] = self.by_start[envelope.seq] = call
+                self._begin(envelope, event)
             case CallFinished() | CallFailed() | CallCancelled():
                 call = self._started(event.call, envelope)
-                if call.ended is not None:
-                    call.cut_off.append(call.ended)
                 call.end, call.ended = envelope, event
+                call.all_ends.append(envelope)
                 self._by_end[envelope.seq] = call
             case AttemptFailed():
                 self._started(event.call, envelope).attempts.append(event)
@@ -110,6 +108,15 @@ class Calls:
                 self.propagated.update(event.because)
             case _:
                 pass
+
+    def _begin(self, envelope: Envelope, started: CallStarted) -> None:
+        scope = envelope.scope
+        if scope in self.by_scope or scope in self.joined:
+            # Another takes the place: what the one before did below it no longer counts.
+            for places in (self.by_scope, self.joined):
+                for path in [path for path in places if f"{path}/".startswith(f"{scope}/")]:
+                    del places[path]
+        self.by_scope[scope] = self.by_start[envelope.seq] = Call(envelope, started)
 
     def _started(self, start: int, envelope: Envelope) -> Call:
         call = self.by_start.get(start)

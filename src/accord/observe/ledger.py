@@ -57,9 +57,9 @@ class Entry:
 def billed_events(call: Call) -> Iterator[AttemptFailed | CallFinished | CallCancelled]:
     """The events of a request that may carry usage and cost."""
     yield from call.attempts
-    for ended in (*call.cut_off, call.ended):
-        if isinstance(ended, CallFinished | CallCancelled):
-            yield ended
+    for end in call.all_ends:
+        if isinstance(end.event, CallFinished | CallCancelled):
+            yield end.event
 
 
 def usages_of(call: Call) -> Iterator[Usage]:
@@ -150,7 +150,7 @@ class _Book:
 
     def enter(self, call: Call, usages: list[Usage]) -> Entry:
         request = cast("list[Request]", self.log.values.decode(call.started.input))[0]
-        pieces = list(self._pieces(request))
+        pieces = list(self._pieces(request)) or [_Piece("", "task", 1)]
         usage = add_usages(usages)
         tokens = apportion(usage.prompt, [piece.tokens for piece in pieces])
         sent = self.sent.setdefault(request.agent, set())
@@ -189,8 +189,6 @@ class _Book:
             yield _Piece(spec.name, "tools", size)
         for message in request.messages:
             yield from self._pieces_of(message, request.agent)
-        if not request.tools and not request.messages:
-            yield _Piece("", "task", 1)
 
     def _pieces_of(self, message: Message, agent: str) -> Iterator[_Piece]:
         text = message.content + "".join(call.arguments for call in message.tool_calls)

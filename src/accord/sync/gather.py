@@ -73,17 +73,23 @@ class _Branches:
 
     async def run(self) -> list[Any]:
         try:
+            await self._all()
+            if self._first_failure is not None:
+                raise self._first_failure
+        finally:
+            self._fork.join(self._policy)
+        return self._results
+
+    async def _all(self) -> None:
+        try:
             async with asyncio.TaskGroup() as group:
                 for index in range(len(self._work)):
                     group.create_task(self._branch(index), context=self._fork.context(index))
         except BaseExceptionGroup:
+            # The first failure is raised in its place, outside of here: with its own causes.
             # Branches note only Exceptions, so a group without one is not ours to unwrap.
             if self._first_failure is None:
                 raise
-            raise self._first_failure from None
-        finally:
-            self._fork.join(self._policy)
-        return self._results
 
     async def _branch(self, index: int) -> None:
         self._fork.begin(index)
