@@ -176,6 +176,7 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
             # about the time that it took then. If not, there is no reason to hold it back.
             waited_s = (recorded.duration_ns or 0) / NANOSECONDS
             await asyncio.sleep(waited_s + PATIENCE_S)
+            execution.replay.is_made_again(recorded)
         case _:
             pass
     if recorded.started.has_effects and not execution.repeat_unknown:

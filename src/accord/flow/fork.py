@@ -23,6 +23,7 @@ class Fork:
         self._path = self._scope.next_path()
         execution = self._scope.execution
         self._recorded = execution.replay.join_at(self._path, self._scope, branches)
+        self._failures: set[int] = set()
         self._before = self._scope.take_causes()
         self._scopes = [
             Scope(f"{self._path}/{index}", self._before, execution, None)
@@ -49,6 +50,10 @@ class Fork:
         """The running task is branch ``index``."""
         self._scopes[index].task = asyncio.current_task()
 
+    def failed(self, error: BaseException) -> None:
+        """A branch ended with ``error``: what ends the join is its failure, too."""
+        self._failures.update(ends_in(error, self._scope.execution.log))
+
     def check_complete(self, index: int) -> None:
         """Branch ``index`` ended without failure: it has done all that was recorded of it."""
         self._scope.execution.replay.check_complete(self._scopes[index])
@@ -69,5 +74,5 @@ class Fork:
         self._scope.saw_end(seq)
         in_flight = sys.exc_info()[1]
         if in_flight is not None:
-            ends = ends_in(in_flight, execution.log)
-            mark(in_flight, execution.log, *ends, *causes, seq)
+            ends = self._failures.union(ends_in(in_flight, execution.log), causes, (seq,))
+            mark(in_flight, execution.log, *sorted(ends))

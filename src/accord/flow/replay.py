@@ -33,7 +33,7 @@ class Replay:
 
     def __init__(self, calls: Calls, envelopes: Sequence[Envelope] = ()) -> None:
         self._envelopes = list(envelopes)
-        self._undone: set[int] = set()
+        self._undone = _undone_before(calls)
         """The ends of failures that the flow did not get past: they are made again."""
         self._propagated = calls.propagated
         self.calls = dict(calls.by_scope)
@@ -79,8 +79,12 @@ class Replay:
         ends = {end.seq for end in call.all_ends}
         if call.last not in self._propagated or any(map(self._something_followed, ends)):
             return True
-        self._undone |= ends
+        self.is_made_again(call)
         return False
+
+    def is_made_again(self, call: Call) -> None:
+        """Whatever cleaned up after ``call`` need not be come by."""
+        self._undone.update(end.seq for end in call.all_ends)
 
     def _something_followed(self, end: int) -> bool:
         """A call began after event ``end``, because of it, that was no cleaning up after it."""
@@ -150,6 +154,16 @@ class Replay:
                 if segment in below:
                     break
                 below.add(segment)
+
+
+def _undone_before(calls: Calls) -> set[int]:
+    """What earlier resumes made again: no end but the last of a place's last call stands."""
+    return {
+        end.seq
+        for call in calls.by_start.values()
+        for end in call.all_ends
+        if end is not call.end or calls.by_scope.get(call.scope) is not call
+    }
 
 
 def describe(started: CallStarted) -> str:

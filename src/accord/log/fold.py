@@ -73,6 +73,7 @@ class Calls:
     joined: dict[str, Envelope] = field(default_factory=dict[str, Envelope])
     run: RunStarted | None = None
     ended: RunEnded | None = None
+    _cleaned_up: bool = False
     _by_end: dict[int, Call] = field(default_factory=dict[int, Call])
     _joins: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     """Joins that nothing has followed yet, with the ends of their branches."""
@@ -116,7 +117,21 @@ class Calls:
             for places in (self.by_scope, self.joined):
                 for path in [path for path in places if f"{path}/".startswith(f"{scope}/")]:
                     del places[path]
+        if self._cleaned_up:
+            self._end_cleaning_up(scope, started)
+        self._cleaned_up = self._cleaned_up or bool(started.handling)
         self.by_scope[scope] = self.by_start[envelope.seq] = Call(envelope, started)
+
+    def _end_cleaning_up(self, scope: str, started: CallStarted) -> None:
+        """Where a failure was cleaned up after stands a join now, if a call begins below it."""
+        above = scope.rpartition("/")[0]
+        while above:
+            call = self.by_scope.get(above)
+            if call is not None and not _shared(call.started, started) and call.started.handling:
+                for path in [path for path in self.by_scope if f"{path}/".startswith(f"{above}/")]:
+                    if _shared(self.by_scope[path].started, call.started):
+                        del self.by_scope[path]
+            above = above.rpartition("/")[0]
 
     def _started(self, start: int, envelope: Envelope) -> Call:
         call = self.by_start.get(start)
@@ -138,6 +153,11 @@ class Calls:
             waiting += self._joins.pop(cause, ())
             if call is not None:
                 call.led_on = True
+
+
+def _shared(one: CallStarted, other: CallStarted) -> bool:
+    """Both were made while one failure was in flight."""
+    return not set(one.handling).isdisjoint(other.handling)
 
 
 def index_calls(envelopes: Iterable[Envelope]) -> Calls:

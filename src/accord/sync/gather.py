@@ -100,7 +100,10 @@ class _Branches:
                 async with self._places:
                     self._results[index] = await self._work[index]
             self._fork.check_complete(index)
-        except Exception as error:
+        except BaseException as error:
+            self._fork.failed(error)
+            if not isinstance(error, Exception):
+                raise
             if self._policy == "isolate":
                 self._results[index] = error
                 return
