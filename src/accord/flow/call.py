@@ -89,14 +89,16 @@ async def call(
     recorded if ``keep_input``. A ``request``'s body returns :class:`Measured`. ``pure`` says that
     making the call twice does no harm.
     """
-    execution = current_scope(name).execution
+    scope = current_scope(name)
+    execution = scope.execution
     log = execution.log
     what = f"the input of {kind} {name}"
     values = log.values
     packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
     plain = b"%b\0%b\0%b\0%b" % (kind.encode(), name.encode(), version.encode(), packed)
     key = digest_of(plain)[:KEY_CHARACTERS]
-    scope = own_scope(name, f"{name}.{key[:6]}")
+    if asyncio.current_task() is not scope.task or execution.fatal is not None:
+        scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
     preview = "" if kind == "request" else _preview(inputs, values.digest)
     started = CallStarted(
@@ -132,7 +134,9 @@ async def _perform(
     token = enter(inner)
     done = False
     try:
-        if log.durability == "sync" or started.kind == "request" or started.has_effects:
+        if log.durability != "exit" and (
+            started.kind == "request" or started.has_effects or log.durability == "sync"
+        ):
             await execution.barrier()
         if timeout_s is None:
             result = await body(inner)
@@ -257,7 +261,12 @@ def _preview(inputs: Sequence[Any], digest: Callable[[Any], Any]) -> str:
     """The beginning of the input, for people."""
     shown = ""
     for value in inputs:
-        text = value if isinstance(value, str) else bytes(digest(value)).decode()
+        if isinstance(value, str):
+            text = value
+        elif value is None or isinstance(value, int | float):
+            text = str(value)
+        else:
+            text = digest(value).decode()
         shown += f"{', ' if shown else ''}{text[:PREVIEW_CHARACTERS]}"
         if len(shown) >= PREVIEW_CHARACTERS:
             break

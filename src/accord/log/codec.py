@@ -162,7 +162,10 @@ class _Packer:
 
     def encode(self, value: object, what: str) -> bytes:
         try:
-            data = self._encode(value)
+            try:
+                data = _encode(self.pack(value))
+            except UnicodeEncodeError:
+                data = _encode(self.pack(_without_surrogates(value)))
         except RecursionError:
             msg = f"{what} is nested too deep or contains itself; the log holds finite data"
             raise UnserializableError(msg) from None
@@ -173,12 +176,6 @@ class _Packer:
                 f"{what}{path} is a {kind}, which the log cannot hold; {_advice(error.value)}"
             ) from None
         return data if len(data) < BLOB_BYTES else _encode({"$blob": self._put(data)})
-
-    def _encode(self, value: object) -> bytes:
-        try:
-            return _encode(self.pack(value))
-        except UnicodeEncodeError:
-            return _encode(self.pack(_without_surrogates(value)))
 
     def pack(self, value: Any) -> Any:
         kind = _class_of(value)
