@@ -165,7 +165,7 @@ class Agent(Generic[T]):
         result: T = await call(
             "agent",
             self.name,
-            [*inputs, named] if named else inputs,
+            [*inputs, named] if named else [*inputs],
             body,
             version=self._version,
             coordination=self.coordination,

@@ -100,7 +100,7 @@ async def call(
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
-    preview = "" if kind == "request" else _preview(inputs, values.digest)
+    preview = "" if kind == "request" else _preview(inputs, packed)
     started = CallStarted(
         name=name,
         key=key,
@@ -257,17 +257,15 @@ async def _within(timeout_s: float, work: Awaitable[Any], started: CallStarted) 
         ) from error
 
 
-def _preview(inputs: Sequence[Any], digest: Callable[[Any], Any]) -> str:
-    """The beginning of the input, for people."""
-    shown = ""
-    for value in inputs:
-        if isinstance(value, str):
-            text = value
-        elif value is None or isinstance(value, int | float):
-            text = str(value)
-        else:
-            text = digest(value).decode()
-        shown += f"{', ' if shown else ''}{text[:PREVIEW_CHARACTERS]}"
-        if len(shown) >= PREVIEW_CHARACTERS:
-            break
+def _preview(inputs: Sequence[Any], packed: bytes) -> str:
+    """The beginning of the input, for people: texts as they stand, the rest as it was packed."""
+    if not any(isinstance(value, str) for value in inputs):
+        return packed[1 : PREVIEW_CHARACTERS + 1].decode(errors="ignore").removesuffix("]")
+    shown = ", ".join(
+        value[:PREVIEW_CHARACTERS] if isinstance(value, str) else _kind(value) for value in inputs
+    )
     return printable(shown[:PREVIEW_CHARACTERS])
+
+
+def _kind(value: Any) -> str:
+    return str(value) if value is None or isinstance(value, int | float) else type(value).__name__

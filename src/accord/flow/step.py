@@ -24,7 +24,7 @@ class Step(RecordedFunction[P, T]):
         return call(
             "step",
             self.name,
-            [*args, kwargs] if kwargs else args,
+            [*args, kwargs] if kwargs else [*args],
             self.body(args, kwargs),
             pure=self.pure,
             timeout_s=self.timeout_s,
