@@ -327,7 +327,7 @@ class Runtime:
             replay=Replay(recorded, log.envelopes),
             gates=gates,
             seed=started.seed,
-            started_at_s=started.began_s,
+            began_s=started.began_s,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
         )

@@ -174,15 +174,16 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
                 mark(error, execution.log, recorded.last)
                 raise error
             if not unknown:
+                execution.replay.make_again(recorded)
                 return None
         case CallCancelled() if execution.replay.went_on_past(recorded):
             # The flow went on without it, so whoever cancelled it then should do so again, in
             # about the time that it took then. If not, there is no reason to hold it back.
             waited_s = (recorded.duration_ns or 0) / NANOSECONDS
             await asyncio.sleep(waited_s + PATIENCE_S)
-            execution.replay.is_made_again(recorded)
         case _:
             pass
+    execution.replay.make_again(recorded)
     if recorded.started.has_effects and not execution.repeat_unknown:
         raise _unknown(scope, recorded)
     return None

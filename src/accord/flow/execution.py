@@ -42,7 +42,7 @@ class Execution:
     replay: Replay
     gates: Gates
     seed: int
-    started_at_s: float
+    began_s: float
     repeat_unknown: bool = False
     listener: Listener | None = None
     branches: int = 0

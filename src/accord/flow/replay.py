@@ -31,8 +31,8 @@ from accord.log.fold import Call, Calls
 class Replay:
     """Recorded calls and joins by place."""
 
-    def __init__(self, calls: Calls, envelopes: Sequence[Envelope] = ()) -> None:
-        self._envelopes = list(envelopes)
+    def __init__(self, calls: Calls, envelopes: Sequence[Envelope]) -> None:
+        self._envelopes = tuple(envelopes)
         self._undone = _undone_before(calls)
         """The ends of failures that the flow did not get past: they are made again."""
         self._propagated = calls.propagated
@@ -55,6 +55,8 @@ class Replay:
             return call
         if not self._may_be_replaced(call):
             self._give_way(path, scope, describe(call.started), describe(now))
+            return None
+        self.make_again(call)
         self._forget(path)
         return None
 
@@ -76,14 +78,11 @@ class Replay:
         """The flow handled the failure or cancellation of ``call``; it is to handle it again."""
         if call.led_on or not call.cleaned_up:
             return call.led_on
-        ends = {end.seq for end in call.all_ends}
-        if call.last not in self._propagated or any(map(self._something_followed, ends)):
-            return True
-        self.is_made_again(call)
-        return False
+        ends = (end.seq for end in call.all_ends)
+        return call.last not in self._propagated or any(map(self._something_followed, ends))
 
-    def is_made_again(self, call: Call) -> None:
-        """Whatever cleaned up after ``call`` need not be come by."""
+    def make_again(self, call: Call) -> None:
+        """``call`` is made again: whatever cleaned up after it need not be come by."""
         self._undone.update(end.seq for end in call.all_ends)
 
     def _something_followed(self, end: int) -> bool:

@@ -70,4 +70,4 @@ def idempotency_key() -> str:
     if not isinstance(scope, CallScope) or scope.kind not in ("step", "tool"):
         raise UsageError("idempotency_key() belongs inside a step or a tool: it names its call")
     execution = scope.execution
-    return digest_of(f"{execution.log.run}\0{execution.started_at_s!r}\0{scope.path}".encode())
+    return digest_of(f"{execution.log.run}\0{execution.began_s!r}\0{scope.path}".encode())
