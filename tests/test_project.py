@@ -15,7 +15,7 @@ import accord
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-HEAVY = {"httpcore2", "pydantic", "rich", "xllamacpp"}
+HEAVY = {"anyio", "google.protobuf", "httpcore2", "mcp", "pydantic", "rich", "xllamacpp"}
 
 
 def layers() -> list[str]:

@@ -29,6 +29,9 @@ Catch a branch to handle together what you would handle together::
     │   ├── CallTimeoutError
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
+    ├── CommunicationError
+    │   ├── ConflictError          two wrote one key without knowing of each other
+    │   └── MailboxFullError       nobody took messages in time
     ├── FlowChangedError           the flow no longer makes the calls that the log recorded
     └── DeadlockError              every task waits, and nothing can wake one
 
@@ -184,6 +187,27 @@ class UnknownOutcomeError(CallError):
 
 class RecordedError(CallError):
     """A failure answered from the log whose class could not be rebuilt."""
+
+
+class CommunicationError(AccordError):
+    """Something could not be written for others, or not be delivered."""
+
+
+class ConflictError(CommunicationError):
+    """A key holds what its writer did not expect. Nothing was written.
+
+    ``key``, ``version`` (what it holds now), and ``writer`` (who wrote that; "" is the flow).
+    """
+
+    def __init__(self, message: str, *, key: str, version: int, writer: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.version = version
+        self.writer = writer
+
+
+class MailboxFullError(CommunicationError):
+    """A mailbox had no room for a message within the time given. It was not sent."""
 
 
 class FlowChangedError(AccordError):

@@ -127,12 +127,12 @@ def test_failed_turns_are_counted() -> None:
     assert (result.usage.prompt, result.usage.completion) == (20, 10)
 
 
-def test_inputs_reach_the_prompt_as_text_or_compact_utf8_json() -> None:
+def test_inputs_reach_the_prompt_as_text_in_the_fewest_tokens() -> None:
     """TOK-11, TOK-15: no escapes, no class paths, no framework metadata."""
     agent = Agent("a", "翻译。")
     _, engine = ask(agent, Point(1, "日本語🌟"), "plain", script="ok")
     request = engine.requests[0]
-    assert request.messages[1].content == '{"x":1,"label":"日本語🌟"}\n\nplain'
+    assert request.messages[1].content == "x: 1\nlabel: 日本語🌟\n\nplain"
     sent = body(request, "model", stream=False)
     assert set(sent) <= {"model", "messages", "max_tokens", "stream"}
     for message in sent["messages"]:
@@ -177,7 +177,7 @@ def test_tools_run_and_every_call_is_answered_once() -> None:
     assert value == "done"
     answers = [m for m in engine.requests[1].messages if m.role == "tool"]
     assert [answer.tool_call_id for answer in answers] == ["1", "2"]
-    assert answers[0].content == '{"r":"日本語テキスト🌟 a 3"}'
+    assert answers[0].content == "r: 日本語テキスト🌟 a 3"
     assert answers[1].content == "error: RuntimeError: no b"
     wire = json.dumps(body(engine.requests[1], "m", stream=False), ensure_ascii=False)
     assert "\\u65e5" not in wire
@@ -214,7 +214,7 @@ def test_definitions_are_checked_where_they_are_made() -> None:
     for make, message in (
         (lambda: Agent(""), "needs a name"),
         (lambda: Agent("a\ud800"), "needs a name"),
-        (lambda: Agent("a", max_tokens=0), "max_tokens must be positive"),
+        (lambda: Agent("a", max_tokens=0), "max_tokens must be at least 1"),
         (lambda: Agent("a", tools=[plain]), "put @tool on the function"),  # pyright: ignore[reportArgumentType]
         (lambda: Agent("a", tools=[search, search]), "two tools of one name"),
         (lambda: Retry(attempts=0), "at least one attempt"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -22,8 +23,16 @@ import pytest
 
 from accord import Agent, Retry, Runtime, gather, sleep, step, tool
 from accord.clock import VirtualClock, run_virtual
+from accord.comm.blackboard import Blackboard
+from accord.comm.mailbox import Mailbox, send
 from accord.engine.base import Reply, Request, ToolCall
-from accord.errors import EngineUnavailableError, RateLimitedError, UnknownOutcomeError
+from accord.errors import (
+    CallTimeoutError,
+    ConflictError,
+    EngineUnavailableError,
+    RateLimitedError,
+    UnknownOutcomeError,
+)
 from accord.log.codec import decode_envelope
 from accord.log.events import CallFailed, CallFinished, CallStarted, RunEnded, RunStarted
 from accord.log.fold import Call, index_calls
@@ -74,6 +83,18 @@ async def fail(what: str) -> str:
 def look_up(word: str) -> str:
     """Look a word up."""
     return f"{word}: a word"
+
+
+@tool
+async def charge(amount: int) -> str:
+    """Charge a card."""
+    effects.append(f"charge {amount}")
+    return "charged"
+
+
+async def allow(task: str) -> None:
+    await asyncio.sleep(0.3)
+    raise PermissionError(f"no {task}")
 
 
 planner = Agent("planner", "Plan.", output=Plan)
@@ -170,6 +191,111 @@ async def failing(_: int) -> str:
     return await fail("last")
 
 
+board = Blackboard()
+noted = Agent("noted", "Note it.", writes={"notes": "append"})
+reader = Agent("reader", "Go on.", shares="brief", reads={"notes": "summary", "plan": "last"})
+chatty = Agent("chatty", "Talk.", reads="notes", writes={"notes": "append"})
+listener = Agent("listener", "Listen.", reads="@listener", writes="@replies")
+guarded = Agent("guarded", "Do it.", tools=[charge], guard=allow)
+
+
+async def on_the_board(_: int) -> list[Any]:
+    async def branch(index: int) -> None:
+        await wait()
+        board.append("items", index)
+        board.maximum("most", index)
+        board.union("names", {f"n{index}"})
+        board.merge("by_name", {f"n{index}": await measure("x" * index)})
+        board.write("same", "echo")
+
+    board.write("plan", {"parts": [1, 2], "title": "old"})
+    position = board.diff().position
+    await gather(branch(index) for index in range(4))
+    board.update("plan", lambda plan: {**plan, "title": "new"})
+    try:
+        board.write("plan", "lost", if_version=1)
+    except ConflictError as error:
+        conflict = error.writer
+    changed = board.diff(position)
+    board.remove("same")
+    booked = await book(str(board.read("most")))
+    return [board.snapshot(), changed.values, changed.added, conflict, booked, board.keys("n*")]
+
+
+async def conflicting(_: int) -> Any:
+    async def branch(index: int) -> None:
+        await asyncio.sleep(index)
+        board.write("one", index)
+
+    try:
+        await gather(branch(index) for index in range(2))
+    except ConflictError as error:
+        return [error.key, await book("conflict"), board.read("one")]
+
+
+async def mailing(_: int) -> list[Any]:
+    async def worker() -> list[Any]:
+        box: Mailbox[int] = Mailbox("worker", topics=["news"], capacity=1)
+        heard: list[Any] = []
+        for _ in range(4):
+            message = await box.receive()
+            await wait()
+            heard.append(await book(f"got {message.body} from {message.sender}"))
+        await box.reply(await box.receive(), "done")
+        return heard
+
+    async def boss() -> Any:
+        box: Mailbox[Any] = Mailbox("boss")
+        for index in range(3):
+            await wait()
+            await box.send("worker", index)
+        await box.send("news", "extra")
+        with suppress(CallTimeoutError):
+            await box.receive(timeout_s=1000)
+        return await box.ask("worker", "ready?")
+
+    await send("nobody", "lost")
+    return await gather(worker(), boss())
+
+
+async def watching(_: int) -> list[Any]:
+    async def watcher() -> list[Any]:
+        seen: list[Any] = []
+        since = 0
+        for _ in range(3):
+            since = await board.wait_for("step/*", since=since) + 1
+            seen.append(await book(f"saw {len(seen)}"))
+        return seen
+
+    async def walker() -> None:
+        for index in range(3):
+            await wait()
+            board.write(f"step/{index}", await measure("y" * index))
+
+    return await gather(watcher(), walker())
+
+
+async def reading(_: int) -> list[Any]:
+    board.write("brief", "The brief of all. " * 20)
+    board.write("plan", {"a": 1})
+    for index in range(6):
+        await noted(f"Fact {index} is that the vault number {index} holds {index * 7} coins. " * 20)
+    answers = [await reader("first?")]
+    board.write("plan", {"a": 2})
+    await noted("and one more")
+    answers += [await reader("second?"), await chatty("hello"), await chatty("again")]
+    await send("listener", "psst")
+    answers += [await listener(), await listener("and now?")]
+    return [*answers, [m.body for m in [await Mailbox("replies").receive()]]]
+
+
+async def guarding(_: int) -> Any:
+    try:
+        return await guarded("a charge")
+    except PermissionError as error:
+        return await book(str(error))
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "chain": (chain, 4),
     "fan": (fan, 5),
@@ -184,6 +310,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "named_tasks": (named_tasks, 0),
     "cleaning": (cleaning, 0),
     "failing": (failing, 0),
+    "on_the_board": (on_the_board, 0),
+    "conflicting": (conflicting, 0),
+    "mailing": (mailing, 0),
+    "watching": (watching, 0),
+    "reading": (reading, 0),
+    "guarding": (guarding, 0),
 }
 ALL = pytest.mark.parametrize("name", PROGRAMS)
 
@@ -205,6 +337,8 @@ class Ending:
 def answer(request: Request) -> Any:
     if request.agent == "planner":
         return {"parts": ["one", "two", "three"]}
+    if request.agent == "guarded":
+        return [ToolCall(id="c1", name="charge", arguments='{"amount": 5}')]
     if request.agent == "librarian" and request.messages[-1].role == "user":
         asked = [ToolCall(id=f"c{i}", name="look_up", arguments=f'{{"word":"w{i}"}}') for i in "12"]
         return Reply(text="", tool_calls=tuple(asked))
@@ -372,8 +506,14 @@ def test_i7_completion_order_changes_nothing(name: str) -> None:
 
 
 def keys_by_place(ending: Ending) -> dict[str, str]:
+    """Of all calls but those that wait for others: whether they have to is a matter of time."""
+    waits = ("send", "receive", "watch")
     calls = index_calls(map(decode_envelope, ending.records))
-    return {scope: call.started.key for scope, call in calls.by_scope.items()}
+    return {
+        scope: call.started.key
+        for scope, call in calls.by_scope.items()
+        if call.started.kind not in waits
+    }
 
 
 @ALL

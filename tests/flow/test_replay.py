@@ -219,10 +219,11 @@ def test_each_part_of_an_agents_definition_is_in_its_key(change: dict[str, Any])
         return ask
 
     runtime = Runtime(engine=ScriptedEngine("7"), log=MemoryStore())
+    options: Any = {"instructions": "Do.", **change}
     with pytest.raises(StopError):
         runtime.run(flow(Agent("a", "Do.")), run_id="r")
     with pytest.raises(FlowChangedError):
-        runtime.resume("r", flow(Agent("a", **{"instructions": "Do.", **change})))
+        runtime.resume("r", flow(Agent("a", **options)))
 
 
 def test_a_run_whose_input_cannot_be_recorded_has_not_been() -> None:

@@ -6,28 +6,30 @@ may serve many runs at once; whatever happens in a call is in the log of its run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from accord.agent.context import opening
-from accord.agent.request import Retry, ask
-from accord.agent.schema import InvalidReplyError, OutputType
-from accord.agent.tool import InvalidArgumentsError, Tool
-from accord.engine.base import Engine, Message, Reply, Request, ToolCall
-from accord.errors import (
-    FlowChangedError,
-    LogError,
-    OutputError,
-    ToolError,
-    UnknownOutcomeError,
-    UsageError,
-)
+from accord.agent.context import Sight
+from accord.agent.ending import Ending
+from accord.agent.reading import Policy, declared
+from accord.agent.request import Retry
+from accord.agent.schema import OutputType
+from accord.agent.tool import Tool
+from accord.agent.turn import Turn
+from accord.agent.writing import Write, destinations
+from accord.engine.base import Engine, Message, Request
+from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.scope import CallScope
+from accord.flow.step import step
 from accord.log.blobs import digest_of
+from accord.log.events import Reducer
 from accord.sync.gather import gather
 
 T = TypeVar("T")
@@ -35,19 +37,64 @@ T = TypeVar("T")
 DEFAULT_MAX_TOKENS = 1024
 
 
+class AgentOptions(TypedDict, total=False):
+    """What an :class:`Agent` takes beside its name, its instructions and its type of answer."""
+
+    tools: Sequence[Tool[..., Any]]
+    model: str | None
+    max_tokens: int
+    temperature: float | None
+    seed: int | None
+    stop: Sequence[str]
+    timeout_s: float | None
+    retry: Retry | None
+    repairs: int
+    tool_rounds: int
+    result_tokens: int
+    loop_limit: int
+    engine: Engine | None
+    coordination: bool
+    extra: Mapping[str, Any] | None
+    shares: str | Iterable[str]
+    reads: str | Iterable[str] | Mapping[str, Policy]
+    sees: Policy | None
+    writes: str | Iterable[str] | Mapping[str, Reducer]
+    turns: int | None
+    summary_tokens: int
+    ending: Ending | None
+    guard: Callable[..., Any] | None
+
+
 @dataclass(frozen=True, init=False, slots=True)
 class Agent(Generic[T]):
     """A role that answers: ``await Agent("writer", "Write one section.")(section)``.
 
-    ``output``        the type of the answer; anything but ``str`` is asked for as JSON
-    ``tools``         functions made with ``@tool`` that the agent may call
-    ``max_tokens``    the longest reply; the engine's window must hold it beside the prompt
-    ``timeout_s``     bounds a whole call of the agent, repairs and retries included
-    ``repairs``       how often a wrong reply or tool call is sent back with the error
-    ``tool_rounds``   how many replies in one call may ask for tools
-    ``engine``        another engine than the run's
-    ``coordination``  its tokens are overhead of working together: managers, selectors
-    ``extra``         further fields of the request body, as the engine names them
+    ``output``          the type of the answer; anything but ``str`` is asked for as JSON
+    ``tools``           functions made with ``@tool`` that the agent may call
+    ``max_tokens``      the longest reply; the engine's window must hold it beside the prompt
+    ``timeout_s``       bounds a whole call of the agent, repairs and retries included
+    ``repairs``         how often a wrong reply or tool call is sent back with the error
+    ``tool_rounds``     how many replies in one call may ask for tools
+    ``result_tokens``   the most of a tool's result that a prompt shows; the rest has a handle
+    ``loop_limit``      how often in a row it may make the same calls with the same results
+    ``engine``          another engine than the run's
+    ``coordination``    its tokens are overhead of working together: managers, selectors
+    ``extra``           further fields of the request body, as the engine names them
+
+    What it sees of others, and they of it:
+
+    ``shares``          keys of the board that it shares with others (a brief): they come first
+    ``reads``           keys (``*`` for many) of the board, or ``@name`` for messages sent there;
+                        a dict gives each its policy
+    ``sees``            the policy for the others, and whether it remembers its own earlier calls
+                        in the run; see :data:`accord.agent.reading.Policy`. ``diff`` if it reads
+                        anything, else ``nothing``
+    ``writes``          where its answer is put: a key, a dict of key to reducer, or ``@name``
+    ``turns``           how often it will be called in a run, if known: tells when to summarise
+    ``summary_tokens``  the most that a summary may take
+    ``ending``          who may end the conversation, and how
+    ``guard``           ``guard(*inputs)``, a step beside the first request: if it raises, so does
+                        the call, and no tool with effects has run
     """
 
     name: str
@@ -63,10 +110,20 @@ class Agent(Generic[T]):
     retry: Retry
     repairs: int
     tool_rounds: int
+    result_tokens: int
+    loop_limit: int
     engine: Engine | None
     coordination: bool
     extra: Mapping[str, Any]
+    sight: Sight
+    writes: tuple[Write, ...]
+    ending: Ending | None
+    guard: Callable[..., Any] | None
     reply_type: OutputType = field(repr=False, compare=False)
+    role: tuple[Message, ...] = field(repr=False, compare=False)
+    """The layer of the prompt that is its own."""
+    passing: tuple[Message, ...] = field(repr=False, compare=False)
+    """What of its instructions tells the time, and so comes last."""
     _version: str = field(repr=False, compare=False)
 
     @overload
@@ -74,20 +131,7 @@ class Agent(Generic[T]):
         self: Agent[str],
         name: str,
         instructions: str = "",
-        *,
-        tools: Sequence[Tool[..., Any]] = (),
-        model: str | None = None,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        temperature: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        timeout_s: float | None = None,
-        retry: Retry | None = None,
-        repairs: int = 2,
-        tool_rounds: int = 8,
-        engine: Engine | None = None,
-        coordination: bool = False,
-        extra: Mapping[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -96,19 +140,7 @@ class Agent(Generic[T]):
         instructions: str = "",
         *,
         output: type[T],
-        tools: Sequence[Tool[..., Any]] = (),
-        model: str | None = None,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        temperature: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        timeout_s: float | None = None,
-        retry: Retry | None = None,
-        repairs: int = 2,
-        tool_rounds: int = 8,
-        engine: Engine | None = None,
-        coordination: bool = False,
-        extra: Mapping[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None: ...
 
     def __init__(
@@ -117,50 +149,63 @@ class Agent(Generic[T]):
         instructions: str = "",
         *,
         output: Any = str,
-        tools: Sequence[Tool[..., Any]] = (),
-        model: str | None = None,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        temperature: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        timeout_s: float | None = None,
-        retry: Retry | None = None,
-        repairs: int = 2,
-        tool_rounds: int = 8,
-        engine: Engine | None = None,
-        coordination: bool = False,
-        extra: Mapping[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
-        _check(name, tools, max_tokens, repairs, tool_rounds)
+        _check(name, options)
+        who = f"agent {name!r}"
+        reads = options.get("reads", ())
+        sees = options.get("sees") or ("diff" if reads else "nothing")
         put = object.__setattr__
         put(self, "name", name)
         put(self, "instructions", instructions)
         put(self, "output", output)
-        put(self, "tools", tuple(sorted(tools, key=lambda tool: tool.name)))
-        put(self, "model", model)
-        put(self, "max_tokens", max_tokens)
-        put(self, "temperature", temperature)
-        put(self, "seed", seed)
-        put(self, "stop", tuple(stop))
-        put(self, "timeout_s", timeout_s)
-        put(self, "retry", retry or Retry())
-        put(self, "repairs", repairs)
-        put(self, "tool_rounds", tool_rounds)
-        put(self, "engine", engine)
-        put(self, "coordination", coordination)
-        put(self, "extra", dict(extra or {}))
+        put(self, "tools", tuple(sorted(options.get("tools", ()), key=lambda tool: tool.name)))
+        put(self, "model", options.get("model"))
+        put(self, "max_tokens", options.get("max_tokens", DEFAULT_MAX_TOKENS))
+        put(self, "temperature", options.get("temperature"))
+        put(self, "seed", options.get("seed"))
+        put(self, "stop", tuple(options.get("stop", ())))
+        put(self, "timeout_s", options.get("timeout_s"))
+        put(self, "retry", options.get("retry") or Retry())
+        put(self, "repairs", options.get("repairs", 2))
+        put(self, "tool_rounds", options.get("tool_rounds", 8))
+        put(self, "result_tokens", options.get("result_tokens", 4000))
+        put(self, "loop_limit", options.get("loop_limit", 3))
+        put(self, "engine", options.get("engine"))
+        put(self, "coordination", options.get("coordination", False))
+        put(self, "extra", dict(options.get("extra") or {}))
+        put(
+            self,
+            "sight",
+            Sight(
+                shares=declared(options.get("shares", ()), "full", who),
+                reads=declared(reads, sees, who),
+                sees=sees,
+                turns=options.get("turns"),
+                summary_tokens=options.get("summary_tokens", 800),
+            ),
+        )
+        put(self, "writes", destinations(options.get("writes", ()), who))
+        put(self, "ending", options.get("ending"))
+        put(self, "guard", options.get("guard"))
         put(self, "reply_type", OutputType(output))
-        put(self, "_version", _version(self.instructions, self.request([])))
+        role, passing = _layers(self)
+        put(self, "role", role)
+        put(self, "passing", passing)
+        put(self, "_version", _version(self.instructions, self.request([]), self.sight))
 
     async def __call__(self, *inputs: Any, **named: Any) -> T:
-        """The agent's answer to ``inputs``: texts as they stand, anything else as JSON.
+        """The agent's answer to ``inputs``: texts as they stand, anything else encoded.
 
         Raises :class:`accord.errors.OutputError` if the answer never has the declared type,
         :class:`accord.errors.EngineError` if the engine fails for good.
         """
 
-        async def body(_scope: CallScope) -> T:
-            return await _Turn(self, inputs, named).run()
+        async def body(scope: CallScope) -> T:
+            answer = await self._answer(scope, inputs, named)
+            for write in self.writes:
+                write.put(answer, scope)
+            return answer
 
         result: T = await call(
             "agent",
@@ -172,6 +217,34 @@ class Agent(Generic[T]):
             timeout_s=self.timeout_s,
         )
         return result
+
+    async def _answer(self, scope: CallScope, inputs: Sequence[Any], named: Mapping[str, Any]) -> T:
+        if self.guard is None:
+            return await Turn(self, scope, inputs, named).run()
+        clear = asyncio.Event()
+        guarded = Turn(self, scope, inputs, named, clear)
+        _, answer = await gather(self._guard(clear, inputs, named), guarded.run())
+        return answer
+
+    async def _guard(
+        self, clear: asyncio.Event, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        assert self.guard is not None
+        await step(pure=True)(self.guard)(*inputs, **named)
+        clear.set()
+
+    def as_tool(self, description: str = "", *, name: str = "") -> Tool[..., Any]:
+        """The agent as a tool of another: ``task`` is what it is asked.
+
+        Asked the same again within a call of that agent, it answers the same and is not called.
+        """
+        agent = self
+
+        async def ask(task: str) -> Any:
+            return await agent(task)
+
+        ask.__doc__ = description or self.instructions
+        return Tool(ask, name=name or self.name, pure=True, timeout_s=None)
 
     def request(self, messages: Sequence[Message]) -> Request:
         """The request that this agent makes of ``messages``."""
@@ -189,132 +262,66 @@ class Agent(Generic[T]):
         )
 
 
-class _Turn(Generic[T]):
-    """One call of an agent: requests until there is an answer. The history only grows."""
+_CLOCK = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b\d{1,2}:\d\d:\d\d\b")
 
-    def __init__(self, agent: Agent[T], inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
-        self._agent = agent
-        self._type = agent.reply_type
-        form = self._type.instruction()
-        self._messages = opening(agent.instructions, form, inputs, named)
-        self._corrections = 0
 
-    async def run(self) -> T:
-        rounds = 0
-        while True:
-            reply = await self._ask()
-            if reply.tool_calls:
-                rounds += 1
-                if rounds > self._agent.tool_rounds:
-                    raise self._too_many_rounds()
-                await self._use_tools(reply)
-                continue
-            try:
-                return self._type.parse(reply.text)
-            except InvalidReplyError as error:
-                self._send_back(reply, error)
-
-    async def _ask(self) -> Reply:
-        agent = self._agent
-        request = agent.request(self._messages)
-        return await ask(
-            request, engine=agent.engine, retry=agent.retry, coordination=agent.coordination
+def _layers(agent: Agent[Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What stands in the agent's layer of the prompt, and what has to come last."""
+    lines = agent.instructions.splitlines()
+    volatile = [line for line in lines if _CLOCK.search(line)]
+    if volatile:
+        warnings.warn(
+            f"the instructions of agent {agent.name!r} tell the time ({volatile[0][:60]!r}). At "
+            "the head of a prompt that makes engines read all of it again on each call, so it is "
+            "sent last; better give the time with the input, where it is needed",
+            stacklevel=4,
         )
-
-    def _send_back(self, reply: Reply, error: InvalidReplyError) -> None:
-        """Show the model what is wrong with its reply; give up after ``repairs`` times."""
-        agent = self._agent
-        cut = reply.finish_reason == "length"
-        why = f"it was cut off at {agent.max_tokens} tokens" if cut else str(error)
-        if self._corrections >= agent.repairs:
-            msg = (
-                f"agent {agent.name!r} did not reply with {self._type.name} in "
-                f"{agent.repairs + 1} attempts; the last one: {why}\n"
-                f"schema: {msgspec.json.encode(self._type.schema).decode()}\n"
-                f"reply: {reply.text}\n"
-                + ("Raise max_tokens" if cut else "Simplify the type, or use a stronger model")
-            )
-            raise OutputError(msg, schema=self._type.schema, text=reply.text)
-        self._corrections += 1
-        ask = "Reply shorter." if cut else "Reply with the corrected JSON only."
-        self._messages += [
-            Message(role="assistant", content=reply.text, origin="history"),
-            Message(role="user", content=f"Invalid: {why}. {ask}", origin="instructions"),
-        ]
-
-    async def _use_tools(self, reply: Reply) -> None:
-        """Call what the reply asks for, at once, and answer each call exactly once."""
-        answers = await gather(self._answer(asked) for asked in reply.tool_calls)
-        asked = tuple(_with_valid_arguments(tool_call) for tool_call in reply.tool_calls)
-        said = Message(role="assistant", content=reply.text, origin="history", tool_calls=asked)
-        self._messages.append(said)
-        self._messages += [
-            Message(role="tool", content=answer, origin="tools", tool_call_id=tool_call.id)
-            for tool_call, answer in zip(asked, answers, strict=True)
-        ]
-
-    async def _answer(self, asked: ToolCall) -> str:
-        tools = {tool.name: tool for tool in self._agent.tools}
-        tool = tools.get(asked.name)
-        if tool is None:
-            return self._correct(f"there is no tool {asked.name!r}; there are {sorted(tools)}")
-        try:
-            return await tool.answer(asked)
-        except InvalidArgumentsError as error:
-            return self._correct(f"invalid arguments {asked.arguments!r}: {error}")
-        except (LogError, FlowChangedError, UnknownOutcomeError):
-            raise
-        except Exception as error:  # noqa: BLE001  # the model is told, and may try otherwise
-            return f"error: {type(error).__name__}: {error}"
-
-    def _correct(self, message: str) -> str:
-        self._corrections += 1
-        if self._corrections > self._agent.repairs:
-            msg = f"agent {self._agent.name!r} could not call its tools: {message}"
-            raise ToolError(msg)
-        return f"error: {message}"
-
-    def _too_many_rounds(self) -> ToolError:
-        return ToolError(
-            f"agent {self._agent.name!r} asked for tools in more than "
-            f"{self._agent.tool_rounds} replies; raise tool_rounds, or say in its instructions "
-            "when to stop"
-        )
+    instructions = (
+        "\n".join(line for line in lines if line not in volatile)
+        if volatile
+        else agent.instructions
+    )
+    ending = agent.ending.instruction(agent.name) if agent.ending else ""
+    stable = "\n".join(filter(None, (instructions, agent.reply_type.instruction(), ending)))
+    role = (Message(role="system", content=stable, origin="instructions"),) if stable else ()
+    last = "\n".join(volatile)
+    passing = (
+        (Message(role="user", content=last, origin="instructions", kept=False),) if last else ()
+    )
+    return role, passing
 
 
-def _version(instructions: str, request: Request) -> str:
+def _version(instructions: str, request: Request, sight: Sight) -> str:
     """Changes with whatever the agent's definition sends to an engine."""
     try:
-        return digest_of(msgspec.json.encode([instructions, request]))
+        seen = [sight] if sight.looks else []
+        return digest_of(msgspec.json.encode([instructions, request, *seen]))
     except TypeError as error:
         msg = f"agent {request.agent!r}: extra must be plain data, as it goes into a JSON body"
         raise UsageError(f"{msg} ({error})") from error
 
 
-def _with_valid_arguments(asked: ToolCall) -> ToolCall:
-    """Engines refuse a history whose arguments are no JSON object."""
-    try:
-        if isinstance(msgspec.json.decode(asked.arguments.encode("utf-8", "replace")), dict):
-            return asked
-    except msgspec.DecodeError:
-        pass
-    return ToolCall(id=asked.id, name=asked.name, arguments="{}")
+_POSITIVE = ("max_tokens", "result_tokens", "loop_limit", "turns", "summary_tokens")
+_NOT_NEGATIVE = ("repairs", "tool_rounds")
 
 
-def _check(
-    name: Any, tools: Sequence[Any], max_tokens: int, repairs: int, tool_rounds: int
-) -> None:
+def _check(name: Any, options: AgentOptions) -> None:
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        msg = f"an agent needs a name of printable text, not {name!r}"
-        raise UsageError(msg)
-    if max_tokens < 1 or repairs < 0 or tool_rounds < 0:
-        msg = f"agent {name!r}: max_tokens must be positive, repairs and tool_rounds not negative"
-        raise UsageError(msg)
+        raise UsageError(f"an agent needs a name of printable text, not {name!r}")
+    who = f"agent {name!r}"
+    given: dict[str, Any] = {**options}
+    unknown = given.keys() - AgentOptions.__annotations__.keys()
+    if unknown:
+        known = ", ".join(AgentOptions.__annotations__)
+        raise UsageError(f"{who}: there is no option {min(unknown)!r}; there are {known}")
+    for least, names in ((1, _POSITIVE), (0, _NOT_NEGATIVE)):
+        for each in names:
+            if given.get(each) is not None and given[each] < least:
+                raise UsageError(f"{who}: {each} must be at least {least}, not {given[each]!r}")
+    tools: Sequence[Any] = options.get("tools", ())
     for tool in tools:
         if not isinstance(tool, Tool):
-            msg = f"agent {name!r}: {tool!r} is not a tool; put @tool on the function"
-            raise UsageError(msg)
-    names = [tool.name for tool in tools]
-    if len(set(names)) < len(names):
-        msg = f"agent {name!r}: two tools of one name in {sorted(names)}"
-        raise UsageError(msg)
+            raise UsageError(f"{who}: {tool!r} is not a tool; put @tool on the function")
+    names_of_tools = sorted(tool.name for tool in tools)
+    if len(set(names_of_tools)) < len(names_of_tools):
+        raise UsageError(f"{who}: two tools of one name in {names_of_tools}")

@@ -1,50 +1,300 @@
-"""The prompt: from an agent's declaration and its inputs to messages.
+"""The prompt: from an agent's declaration and the log to messages, the most stable part first.
 
-Instructions first, since they are the same on every call and make the longest stable prefix;
-the input last. Nothing volatile (time, ids, class paths) reaches a prompt.
+1. what agents share (``shares``), the same bytes for all of them
+2. a summary of what was seen before, where one has been made; it grows at its end
+3. the agent's own role: instructions, the form of its reply
+4. its history: what it was sent and what it said, as it was, only ever added to
+5. what is new: what others have written since it last looked, then what it is asked
+6. what passes: policies that show a state (``full``, ``last``, ``keys``) rather than news
+
+So an engine with a prefix cache computes 5 and 6 only, and 1 once for all. Nothing volatile (time,
+ids, class paths) reaches a prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+from accord.agent.reading import Item, Policy, Read, items_of
+from accord.agent.session import Talk, item_of, messages_of, talks_before
+from accord.engine.base import Capabilities, Message
+from accord.flow.scope import Scope
+from accord.log.events import View
+from accord.tokens.count import estimate
+from accord.tokens.encode import encode
+from accord.tokens.summary import Summary, pays, summarise
 
-from accord.engine.base import Message
-from accord.errors import UnserializableError
-
-
-def _plain(value: Any) -> Any:
-    """Pydantic models inside of other values."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(type(value).__qualname__)
-
-
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+SUMMARY_HEAD = "What came before, in short; recall a handle (#...) for the full text:"
+RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
+KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
 
 
-def opening(
-    instructions: str, form: str, inputs: Sequence[Any], named: Mapping[str, Any]
-) -> list[Message]:
-    """The messages of an agent's first request. ``form`` says what its reply must look like."""
-    system = "\n".join(part for part in (instructions, form) if part)
-    parts = [render(value) for value in inputs]
-    parts += [f"{name}:\n{render(value)}" for name, value in named.items()]
-    messages = [Message(role="system", content=system, origin="instructions")] if system else []
-    messages.append(Message(role="user", content="\n\n".join(parts), origin="task"))
-    return messages
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What an agent sees: as declared, and never more.
+
+    ``turns`` is how often it will be called in a run, as far as that is known; ``summary_tokens``
+    bounds a summary.
+    """
+
+    shares: tuple[Read, ...] = ()
+    reads: tuple[Read, ...] = ()
+    sees: Policy = "nothing"
+    turns: int | None = None
+    summary_tokens: int = 800
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self.shares or self.reads) or self.keeps_history
+
+    @property
+    def keeps_history(self) -> bool:
+        return self.sees in ("diff", "summary") or any(read.keeps_history for read in self.reads)
+
+    @property
+    def mailboxes(self) -> tuple[str, ...]:
+        """Whose messages it takes by looking."""
+        return tuple(read.pattern for read in self.reads if read.space == "mail")
+
+    @property
+    def summarises(self) -> bool:
+        """Whether what was seen before may give way to a summary."""
+        return "summary" in (self.sees, *(read.policy for read in self.reads))
 
 
-def render(value: Any) -> str:
-    """A value as a model reads it: text as it stands, anything else as compact UTF-8 JSON."""
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "model_dump_json"):
-        return value.model_dump_json()
-    try:
-        return _encode(value).decode()
-    except (TypeError, UnicodeEncodeError) as error:
-        msg = f"a {type(value).__qualname__} cannot be written into a prompt ({error})"
-        raise UnserializableError(msg) from error
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What one call of an agent begins with.
+
+    ``opened`` says that the prompt names handles, so that ``recall`` should be offered.
+    """
+
+    messages: list[Message]
+    views: tuple[View, ...] = ()
+    opened: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return sum(estimate(message.content) for message in self.messages)
+
+
+def asked(inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Message]:
+    """What a call is given: texts as they stand, anything else encoded; named ones by name."""
+    parts = [encode(value) for value in inputs]
+    parts += [f"{name}:\n{encode(value)}" for name, value in named.items()]
+    return [Message(role="user", content="\n\n".join(parts), origin="task")] if parts else []
+
+
+class Composer:
+    """Puts the first prompt of a call together, as of a position of the log."""
+
+    def __init__(
+        self, agent: str, role: Sequence[Message], sight: Sight, scope: Scope, position: int
+    ) -> None:
+        self._agent = agent
+        self._role = role
+        self._sight = sight
+        self._log = scope.execution.log
+        self._position = position
+        self._talks: list[Talk] = []
+        if sight.keeps_history:
+            self._talks = talks_before(self._log, agent, scope, position)
+
+    def compose(self, asked: list[Message], most: int | None, engine: Capabilities) -> Outlook:
+        """The prompt that costs least under the declared policies, in ``most`` tokens if it can.
+
+        ``most`` leaves room for tools and reply; None if the engine's window is unknown.
+        """
+        if not self._talks:
+            outlook = self._afresh(asked, "summary")
+            if most is not None and outlook.tokens > most:
+                outlook = self._afresh(asked, "diff", "summary")
+            return outlook
+        going_on = self._going_on(asked)
+        if most is not None and going_on.tokens > most:
+            return self._afresh(asked, "diff", "summary")
+        if self._sight.summarises:
+            afresh = self._afresh(asked, "summary")
+            if self._pays(going_on, afresh, engine):
+                return afresh
+        return going_on
+
+    def _pays(self, going_on: Outlook, afresh: Outlook, engine: Capabilities) -> bool:
+        made, declared = len(self._talks), self._sight.turns
+        left = made if declared is None else max(declared - made, 1)  # as many as there have been
+        return pays(going_on.tokens, afresh.tokens, left, engine.cached_price)
+
+    def _going_on(self, asked: list[Message]) -> Outlook:
+        """The history as it was, and what is new."""
+        talk = self._talks[-1]
+        tally = _Tally(self._everything())
+        tally.carry(talk.views)
+        news: list[Item] = []
+        for read in (*self._sight.shares, *self._sight.reads):
+            if read.keeps_history or read in self._sight.shares:
+                found = self._items(read, talk.looked)
+                new = [item for item in found if item.writer != self._agent]
+                tally.count(read, new)
+                news += new
+        history = messages_of(self._log, talk)
+        messages = [*history, *_shown(news), *asked, *self._state(tally)]
+        return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
+
+    def _afresh(self, asked: list[Message], *shortened: Policy) -> Outlook:
+        """No history: what reads of a policy in ``shortened`` held before is summarised."""
+        tally = _Tally(self._everything())
+        shares = [item for read in self._sight.shares for item in self._items(read)]
+        for read in self._sight.shares:
+            tally.count(read, self._items(read))
+        old: list[Item] = [] if self._wrote_all() else [item_of(self._log, t) for t in self._talks]
+        new: list[Item] = []
+        policy_of: dict[int, Read] = {}
+        for read in self._sight.reads:
+            if not read.keeps_history:
+                continue
+            found = self._items(read)
+            policy_of.update((item.seq, read) for item in found)
+            fresh = found if read.policy not in shortened else self._unseen(found)
+            old += [item for item in found if item not in fresh]
+            new += fresh
+        old.sort(key=_by_place)
+        summary = summarise(old, self._sight.summary_tokens)
+        new = sorted([*old[summary.covered :], *new], key=_by_place)
+        for item in new:
+            if item.seq in policy_of:
+                tally.count(policy_of[item.seq], [item])
+        tally.count_summary(policy_of, old[: summary.covered], summary)
+        messages = [
+            *_shown(shares, "system"),
+            *_summarised(summary),
+            *self._role,
+            *_shown(new),
+            *asked,
+            *self._state(tally),
+        ]
+        return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
+
+    def _unseen(self, found: list[Item]) -> list[Item]:
+        """What came since the agent last looked; the last item, if it never did."""
+        if not self._talks:
+            return found[-1:]
+        looked = self._talks[-1].looked
+        return [item for item in found if item.seq >= looked and item.writer != self._agent]
+
+    def _wrote_all(self) -> bool:
+        """What the agent answered is among what it reads."""
+        return any(
+            item.writer == self._agent for read in self._sight.reads for item in self._items(read)
+        )
+
+    def _state(self, tally: _Tally) -> list[Message]:
+        """What policies show that have no history."""
+        shown: list[str] = []
+        for read in self._sight.reads:
+            items = self._items(read)
+            match read.policy:
+                case "full":
+                    shown += [item.shown for item in items]
+                    tally.count(read, items)
+                case "last":
+                    shown += [item.shown for item in items[-1:]]
+                    tally.count(read, items[-1:])
+                case "keys" if items:
+                    lines = [f"{item.handle} {item.title} {item.tokens}" for item in items]
+                    shown.append("\n".join([KEYS_HEAD, *lines]))
+                    tally.count_lines(read, items, lines)
+                case _:
+                    pass
+        if not shown:
+            return []
+        text = "\n\n".join(shown)
+        return [Message(role="user", content=text, origin="board", kept=False)]
+
+    def _items(self, read: Read, since: int = 0) -> list[Item]:
+        return items_of(self._log, read, self._position, since)
+
+    def _everything(self) -> Iterable[tuple[Read, Item]]:
+        for read in (*self._sight.shares, *self._sight.reads):
+            for item in self._items(read):
+                yield read, item
+
+
+class _Tally:
+    """Adds up what was shown of whose writing."""
+
+    def __init__(self, everything: Iterable[tuple[Read, Item]]) -> None:
+        self._full: Counter[tuple[str, str]] = Counter()
+        self._sent: Counter[tuple[str, str]] = Counter()
+        self._new: Counter[tuple[str, str]] = Counter()
+        for read, item in everything:
+            self._full[item.writer, read.policy] += item.tokens
+
+    def carry(self, views: Iterable[View]) -> None:
+        """What the history holds already."""
+        for view in views:
+            if view.policy in ("diff", "summary"):
+                self._sent[view.writer, view.policy] += view.sent
+
+    def count(self, read: Read, items: Iterable[Item]) -> None:
+        """``items`` are shown in full."""
+        for item in items:
+            self._add(item.writer, read.policy, item.tokens)
+
+    def count_lines(self, read: Read, items: Sequence[Item], lines: Sequence[str]) -> None:
+        """``items`` are shown as ``lines``, one each."""
+        for item, line in zip(items, lines, strict=True):
+            self._add(item.writer, read.policy, estimate(line))
+
+    def count_summary(
+        self, policy_of: Mapping[int, Read], items: Iterable[Item], summary: Summary
+    ) -> None:
+        """``items`` are shown in a summary, each by its share."""
+        tokens = estimate(summary.text)
+        for item in items:
+            read = policy_of.get(item.seq)
+            if read is not None:
+                share = round(tokens * item.tokens / summary.stands_for)
+                self._add(item.writer, read.policy, share)
+
+    def views(self) -> tuple[View, ...]:
+        return tuple(
+            View(
+                writer=writer,
+                policy=policy,
+                full=full,
+                sent=self._sent[writer, policy],
+                new=self._new[writer, policy],
+            )
+            for (writer, policy), full in sorted(self._full.items())
+        )
+
+    def _add(self, writer: str, policy: str, tokens: int) -> None:
+        self._sent[writer, policy] += tokens
+        self._new[writer, policy] += tokens
+
+
+def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
+    if not items:
+        return []
+    text = "\n\n".join(item.shown for item in items)
+    return [Message(role=role, content=text, origin="board")]
+
+
+def _summarised(summary: Summary) -> list[Message]:
+    if not summary.covered:
+        return []
+    text = f"{SUMMARY_HEAD}\n{summary.text}"
+    return [Message(role="system", content=text, origin="board")]
+
+
+def _names_handles(messages: Iterable[Message]) -> bool:
+    heads = (SUMMARY_HEAD, KEYS_HEAD, RESULTS_HEAD)
+    return any(head in message.content for message in messages for head in heads)
+
+
+def _by_place(item: Item) -> Any:
+    return item.order, item.seq

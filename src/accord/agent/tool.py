@@ -9,11 +9,11 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
-from accord.agent.context import render
 from accord.engine.base import ToolCall, ToolSpec
 from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.function import RecordedFunction
+from accord.tokens.encode import encode
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Tool(RecordedFunction[P, T]):
     async def answer(self, asked: ToolCall) -> str:
         """Call the tool as the model asked, recorded, and give the text for the model."""
         arguments = self.arguments(asked.arguments)
-        return render(
+        return encode(
             await call(
                 "tool",
                 self.name,

@@ -7,15 +7,18 @@ those belong to the runtime, which owns each of them once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+CACHED_PRICE = 0.1
+"""What a cached prompt token costs of a fresh one, where an engine names no prices."""
+
 Role = Literal["system", "user", "assistant", "tool"]
 
-Origin = Literal["instructions", "task", "history", "tools"]
+Origin = Literal["instructions", "task", "history", "board", "memory", "tools"]
 """Which layer of the prompt a message came from. Who *wrote* the text inside a task (the
 user, a peer, the agent itself) is read off the log by the tax report."""
 
@@ -37,13 +40,31 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a prompt. ``origin`` is for the ledger and never reaches the wire."""
+    """One message of a prompt, or a part of one: neighbours of one role are sent as one.
+
+    ``origin`` is for the ledger; ``kept`` says that the message stays in an agent's history.
+    Neither reaches the wire.
+    """
 
     role: Role
     content: str
     origin: Origin = "task"
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    kept: bool = True
+
+
+def joined(messages: Sequence[Message]) -> list[Message]:
+    """``messages`` as a model gets them: parts of one role (system, user) in one message."""
+    whole: list[Message] = []
+    for message in messages:
+        last = whole[-1] if whole else None
+        if last is None or last.role != message.role or message.role not in ("system", "user"):
+            whole.append(message)
+        else:
+            text = f"{last.content}\n\n{message.content}"
+            whole[-1] = msgspec.structs.replace(last, content=text)
+    return whole
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,6 +162,16 @@ class Capabilities:
     priority: Literal["lower_first", "higher_first"] | None = None
     tokenizer: Callable[[str], Awaitable[int]] | None = None
     prices: Prices | None = None
+
+    @property
+    def cached_price(self) -> float:
+        """What a cached prompt token costs of a fresh one; 1 without a prefix cache."""
+        if not self.prefix_cache:
+            return 1.0
+        prices = self.prices
+        if prices is None or prices.cached is None or not prices.prompt:
+            return CACHED_PRICE
+        return prices.cached / prices.prompt
 
 
 class Engine(Protocol):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from accord.engine.base import Reply
+from accord.engine.base import Reply, joined
 from accord.engine.shapes import items, mapping, string
 from accord.engine.tool_calls import ToolCallFold
 from accord.engine.usage import normalise_timings, normalise_usage
@@ -24,7 +24,7 @@ def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  
     """The body of ``POST /chat/completions``. ``request.extra`` is merged last and wins."""
     known: dict[str, Any] = {
         "model": request.model or model or None,
-        "messages": [_message(message) for message in request.messages],
+        "messages": [_message(message) for message in joined(request.messages)],
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "seed": request.seed,

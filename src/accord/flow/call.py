@@ -121,7 +121,9 @@ async def call(
             return answer.value
         start = recorded.start.seq
         attempts = len(recorded.attempts) if recorded.ended is None else 0
-    inner = CallScope(path, start, execution, scope.task, kind=kind, attempts=attempts)
+    inner = CallScope(path, start, scope, kind=kind, attempts=attempts)
+    if kind == "agent":
+        inner.agent = name
     inner.handling = started.handling
     return await _perform(scope, inner, body, started, timeout_s)
 

@@ -8,7 +8,7 @@ from contextvars import Context, copy_context
 from typing import Literal, Self
 
 from accord.flow.failure import ends_in, failures_in_flight, mark
-from accord.flow.scope import Scope, enter, own_scope
+from accord.flow.scope import enter, own_scope
 from accord.log.events import Joined
 
 
@@ -24,14 +24,12 @@ class Fork:
         execution = self._scope.execution
         self._recorded = execution.replay.join_at(self._path, self._scope, branches)
         self._failures: set[int] = set()
-        self._before = self._scope.take_causes()
+        before = self._scope.take_causes()
+        handling = failures_in_flight(execution.log) or self._scope.handling
         self._scopes = [
-            Scope(f"{self._path}/{index}", self._before, execution, None)
+            self._scope.branch(f"{self._path}/{index}", before, handling)
             for index in range(branches)
         ]
-        handling = failures_in_flight(execution.log) or self._scope.handling
-        for scope in self._scopes:
-            scope.handling = handling
 
     def __enter__(self) -> Self:
         self._scope.execution.branches += len(self._scopes)

@@ -16,14 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accord.flow.scope import Scope, numbered
+from accord.flow.scope import Scope, is_within, numbered
 from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
     Joined,
+    MailboxOpened,
+    MessageTaken,
+    Note,
     RunEnded,
     RunResumed,
+    Written,
 )
 from accord.log.fold import Call, Calls
 
@@ -38,6 +42,7 @@ class Replay:
         self._propagated = calls.propagated
         self.calls = dict(calls.by_scope)
         self.joins = dict(calls.joined)
+        self.notes = dict(calls.notes)
         self._below: dict[str, set[str]] = {}
         self._index()
 
@@ -48,8 +53,8 @@ class Replay:
         """
         call = self.calls.get(path)
         if call is None:
-            if path in self._below or path in self.joins:
-                self._give_way(path, scope, "a join", describe(now))
+            if path in self._below or path in self.joins or path in self.notes:
+                self._give_way(path, scope, self._described(path), describe(now))
             return None
         if call.started.key == now.key:
             return call
@@ -63,8 +68,8 @@ class Replay:
     def join_at(self, path: str, scope: Scope, branches: int) -> Envelope | None:
         """The join recorded at ``path``; raises if a call was, or one of other branches."""
         now = f"a join of {branches} branches"
-        if (call := self.calls.get(path)) is not None:
-            self._give_way(path, scope, describe(call.started), now)
+        if path in self.calls or path in self.notes:
+            self._give_way(path, scope, self._described(path), now)
         joined = self.joins.get(path)
         if joined is not None and isinstance(joined.event, Joined):
             recorded = joined.event.branches
@@ -73,6 +78,12 @@ class Replay:
         if any(int(segment) >= branches for segment in self._below.get(path, ())):
             self._give_way(path, scope, "a join of more branches", now)
         return self.joins.get(path)
+
+    def note_at(self, path: str, scope: Scope, what: str) -> Envelope | None:
+        """The note recorded at ``path``; raises if something else was, ``what`` being noted now."""
+        if path in self.calls or path in self.joins or path in self._below:
+            self._give_way(path, scope, self._described(path), what)
+        return self.notes.get(path)
 
     def went_on_past(self, call: Call) -> bool:
         """The flow handled the failure or cancellation of ``call``; it is to handle it again."""
@@ -92,7 +103,7 @@ class Replay:
             event = envelope.event
             if after.isdisjoint(envelope.causes) or isinstance(event, RunEnded | RunResumed):
                 continue
-            if isinstance(event, CallStarted) and end not in event.handling:
+            if isinstance(event, CallStarted | Note) and end not in event.handling:
                 return True
             after.add(envelope.seq)
         return False
@@ -109,9 +120,16 @@ class Replay:
         missing = [path for path in left if not self._is_cleaning_up(path)]
         if missing:
             path = missing[0]
-            call = self.calls.get(path)
-            then = "calls in a branch or a task" if call is None else describe(call.started)
+            then = self._described(path)
             raise scope.execution.flow_changed(path, then, "no call: the code ended before")
+
+    def _described(self, path: str) -> str:
+        """What was recorded at ``path``."""
+        if (call := self.calls.get(path)) is not None:
+            return describe(call.started)
+        if (note := self.notes.get(path)) is not None and isinstance(note.event, Note):
+            return describe_note(note.event)
+        return "a join, or calls in a branch or a task"
 
     def _may_be_replaced(self, call: Call) -> bool:
         if isinstance(call.ended, CallFinished) or self.went_on_past(call):
@@ -126,26 +144,30 @@ class Replay:
         self._forget(path)
 
     def _is_cleaning_up(self, path: str) -> bool:
-        return all(
-            not self._undone.isdisjoint(self.calls[each].started.handling)
-            for each in self._calls_from(path)
-        )
+        handling = [self.calls[each].started.handling for each in self._calls_from(path)]
+        handling += [
+            note.event.handling
+            for each, note in self.notes.items()
+            if is_within(each, path) and isinstance(note.event, Note)
+        ]
+        return all(not self._undone.isdisjoint(ends) for ends in handling)
 
     def _forget(self, path: str) -> None:
         for each in self._calls_from(path):
             del self.calls[each]
-        for each in [join for join in self.joins if f"{join}/".startswith(f"{path}/")]:
-            del self.joins[each]
+        for places in (self.joins, self.notes):
+            for each in [place for place in places if is_within(place, path)]:
+                del places[each]
         self._index()
 
     def _calls_from(self, path: str) -> list[str]:
         """``path`` and what lies below it, of all recorded calls."""
-        return [each for each in self.calls if f"{each}/".startswith(f"{path}/")]
+        return [each for each in self.calls if is_within(each, path)]
 
     def _index(self) -> None:
         """Which places lie right below which."""
         self._below.clear()
-        for path in (*self.calls, *self.joins):
+        for path in (*self.calls, *self.joins, *self.notes):
             above = path
             while above:
                 above, _, segment = above.rpartition("/")
@@ -168,3 +190,14 @@ def _undone_before(calls: Calls) -> set[int]:
 def describe(started: CallStarted) -> str:
     """A call in one line."""
     return f"{started.kind} {started.name}({started.preview})"
+
+
+def describe_note(note: Note) -> str:
+    """A note in one line."""
+    if isinstance(note, Written):
+        return f"{note.space} {note.how} {note.key}"
+    if isinstance(note, MailboxOpened):
+        return f"open mailbox {note.name}"
+    if isinstance(note, MessageTaken):
+        return f"take a message from {note.mailbox}"
+    return f"look at {note.what}"

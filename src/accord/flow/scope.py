@@ -34,10 +34,13 @@ class Scope:
     __slots__ = (
         "_loose",
         "adopted",
+        "agent",
+        "began",
         "children",
         "execution",
         "frontier",
         "handling",
+        "outer",
         "path",
         "task",
     )
@@ -48,9 +51,16 @@ class Scope:
         frontier: tuple[int, ...],
         execution: Execution,
         task: asyncio.Task[object] | None,
+        outer: Scope | None = None,
     ) -> None:
         self.path = path
         self.frontier = frontier
+        self.outer = outer
+        """The scope of the code that this was called by, or branched off from."""
+        self.began: int | None = None
+        """The last event before this branched off; None if it runs in the place of its caller."""
+        self.agent: str = "" if outer is None else outer.agent
+        """The agent at work here, if any."""
         self.execution = execution
         self.task = task
         self.handling: tuple[int, ...] = ()
@@ -61,11 +71,16 @@ class Scope:
         """Tasks started here that have done something, by label."""
         self._loose: dict[str, int] | None = None
 
+    @property
+    def place(self) -> str:
+        """The path of the next call, join or note."""
+        return f"{self.path}/{self.children}" if self.path else str(self.children)
+
     def next_path(self) -> str:
-        """The path of the next call or join."""
-        index = self.children
-        self.children = index + 1
-        return f"{self.path}/{index}" if self.path else str(index)
+        """The same, taken."""
+        path = self.place
+        self.children += 1
+        return path
 
     def take_causes(self) -> tuple[int, ...]:
         """What the next event here follows from; asked once for each event."""
@@ -74,6 +89,32 @@ class Scope:
         ends = set(self.frontier).union(self._loose.values())
         self._loose = None
         return tuple(sorted(ends))
+
+    def knows(self, path: str, seq: int) -> bool:
+        """Whether event ``seq`` at ``path`` came before what runs here, and not beside it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if is_within(path, scope.path):
+                return True
+            if scope.began is not None and seq > scope.began:
+                return False
+            scope = scope.outer
+        return True
+
+    def follow(self, seq: int) -> None:
+        """What comes next here also follows from event ``seq``, made elsewhere."""
+        self.frontier = (*self.frontier, seq)
+
+    def branch(self, path: str, causes: tuple[int, ...], handling: tuple[int, ...]) -> Scope:
+        """A scope for code that runs beside other code from here on."""
+        scope = Scope(path, causes, self.execution, None, self)
+        scope.began = self._last(causes)
+        scope.handling = handling
+        return scope
+
+    def _last(self, causes: tuple[int, ...]) -> int:
+        """The last of ``causes``; that a process took the run over is none of the flow's."""
+        return max((seq for seq in causes if seq != self.execution.first), default=0)
 
     def saw_end(self, seq: int) -> None:
         """A call or join made here ended with event ``seq``."""
@@ -93,6 +134,7 @@ class Scope:
         self.adopted[label] = count + 1
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
         scope = _LooseScope(path, self.frontier, self.execution, task, self)
+        scope.began = self._last(self.frontier)
         scope.handling = self.handling
         return scope
 
@@ -106,13 +148,12 @@ class CallScope(Scope):
         self,
         path: str,
         start: int,
-        execution: Execution,
-        task: asyncio.Task[object] | None,
+        outer: Scope,
         *,
         kind: CallKind,
         attempts: int,
     ) -> None:
-        super().__init__(path, (start,), execution, task)
+        super().__init__(path, (start,), outer.execution, outer.task, outer)
         self.start = start
         """The number of the event with which the call started."""
         self.kind: CallKind = kind
@@ -127,23 +168,13 @@ class CallScope(Scope):
 class _LooseScope(Scope):
     """The scope of a task that the flow itself started; its parent cannot know when it ends."""
 
-    __slots__ = ("_parent",)
-
-    def __init__(
-        self,
-        path: str,
-        frontier: tuple[int, ...],
-        execution: Execution,
-        task: asyncio.Task[object] | None,
-        parent: Scope,
-    ) -> None:
-        super().__init__(path, frontier, execution, task)
-        self._parent = parent
+    __slots__ = ()
 
     def saw_end(self, seq: int) -> None:
         """A call of this task ended; the code that started the task may have seen it."""
         self.frontier = (seq,)
-        self._parent.saw_end_of_task(self.path, seq)
+        assert self.outer is not None
+        self.outer.saw_end_of_task(self.path, seq)
 
 
 _current: ContextVar[Scope] = ContextVar("accord_scope")
@@ -168,7 +199,13 @@ def own_scope(what: str, label: str) -> Scope:
     scope = current_scope(what)
     if scope.execution.fatal is not None:
         raise scope.execution.fatal
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        raise UsageError(
+            f"{what} was called from a thread; give the value back, and use it in the flow or in "
+            "an async function: a run's log belongs to its event loop"
+        ) from None
     if task is scope.task or task is None:
         return scope
     if scope.task is not None and task.get_loop() is not scope.task.get_loop():
@@ -185,3 +222,8 @@ def own_scope(what: str, label: str) -> Scope:
 def numbered(label: str, count: int) -> str:
     """The segment of the task with ``count`` like it before: ``~a``, then ``~a.1``."""
     return f"{label}.{count}" if count else label
+
+
+def is_within(path: str, above: str) -> bool:
+    """Whether ``path`` is ``above``, or lies below it."""
+    return not above or path == above or path.startswith(f"{above}/")

@@ -13,8 +13,17 @@ import msgspec
 
 from accord.engine.base import Timings, Usage
 
-CallKind = Literal["agent", "request", "step", "tool", "sleep"]
-"""What a call is. ``request`` is one logical model request, whatever attempts it took."""
+CallKind = Literal[
+    "agent", "request", "step", "tool", "sleep", "send", "receive", "watch", "search"
+]
+"""What a call is. ``request`` is one logical model request, whatever attempts it took; ``send``,
+``receive`` and ``watch`` wait for others of the run, ``search`` looks in a memory."""
+
+Space = Literal["board", "mail", "memory"]
+"""Where things are written for others to read: three folds of the same facts."""
+
+Reducer = Literal["replace", "append", "merge", "union", "maximum", "remove"]
+"""How what is written meets what was there."""
 
 Value = msgspec.Raw
 """A recorded value: JSON as :mod:`accord.log.codec` writes it."""
@@ -160,6 +169,70 @@ class Joined(Fact, frozen=True, kw_only=True):
     policy: Literal["fail_fast", "isolate"]
 
 
+class Written(Fact, frozen=True, kw_only=True):
+    """Something was put where others can read it. The number of this event is its version.
+
+    ``value`` is what was added, not what there is now: an appended item, a merged part.
+    """
+
+    key: str
+    value: Value = NOTHING
+    space: Space = "board"
+    how: Reducer = "replace"
+    by: str = ""
+    """The agent that wrote it; empty for the flow's own code."""
+    handling: tuple[int, ...] = ()
+    """As for a call."""
+
+
+class Looked(Fact, frozen=True, kw_only=True):
+    """Code looked at what had been written up to here: what it saw is a fold of the log so far."""
+
+    what: str
+    by: str = ""
+    views: tuple[View, ...] = ()
+    """What an agent was shown, by whose and under which policy."""
+    took: tuple[str, ...] = ()
+    """The mailboxes whose messages up to here it took."""
+    handling: tuple[int, ...] = ()
+    """As for a call."""
+
+
+class MailboxOpened(Fact, frozen=True, kw_only=True):
+    """A mailbox takes what is sent to ``name``, and to the ``topics`` that it follows."""
+
+    name: str
+    topics: tuple[str, ...] = ()
+    capacity: int
+    """The most messages that may wait in it."""
+    handling: tuple[int, ...] = ()
+    """As for a call."""
+
+
+class MessageTaken(Fact, frozen=True, kw_only=True):
+    """A message went from a mailbox to its recipient."""
+
+    mailbox: str
+    message: int
+    """The number of the event that sent it."""
+    handling: tuple[int, ...] = ()
+    """As for a call."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one agent was shown of another's writing, in estimated tokens.
+
+    ``full`` is what all of it takes, ``sent`` what was in the prompt under ``policy``, history
+    included, ``new`` what of that had not been sent to this agent before.
+    """
+
+    writer: str
+    policy: str
+    full: int
+    sent: int = 0
+    new: int = 0
+
+
 class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the client saw a request's time go, in nanoseconds; the engine's view is Timings."""
 
@@ -183,7 +256,15 @@ Event = (
     | CallCancelled
     | AttemptFailed
     | Joined
+    | Written
+    | Looked
+    | MailboxOpened
+    | MessageTaken
 )
+
+Note = Written | Looked | MailboxOpened | MessageTaken
+"""What takes no time: one event, at a place of its own."""
+
 
 CallEnded = CallFinished | CallFailed | CallCancelled
 RunEnded = RunFinished | RunFailed | RunInterrupted

@@ -19,12 +19,16 @@ from accord.log.events import (
     CallStarted,
     Envelope,
     Joined,
+    Looked,
+    MailboxOpened,
+    MessageTaken,
     RunEnded,
     RunFailed,
     RunFinished,
     RunInterrupted,
     RunResumed,
     RunStarted,
+    Written,
 )
 
 
@@ -71,6 +75,8 @@ class Calls:
     by_start: dict[int, Call] = field(default_factory=dict[int, Call])
     """Every call, also those that a changed one has taken the place of."""
     joined: dict[str, Envelope] = field(default_factory=dict[str, Envelope])
+    notes: dict[str, Envelope] = field(default_factory=dict[str, Envelope])
+    """What was written and looked at, by its place."""
     run: RunStarted | None = None
     ended: RunEnded | None = None
     _cleaned_up: bool = False
@@ -100,9 +106,11 @@ class Calls:
             case Joined():
                 self.joined[envelope.scope] = envelope
                 self._joins[envelope.seq] = envelope.causes
+            case Written() | Looked() | MailboxOpened() | MessageTaken():
+                self.notes[envelope.scope] = envelope
         match event:
-            case CallStarted(handling=handling):
-                self._went_on_past(envelope.causes, frozenset(handling))
+            case CallStarted() | Written() | Looked() | MailboxOpened() | MessageTaken():
+                self._went_on_past(envelope.causes, frozenset(event.handling))
             case CallFinished() | RunFinished():
                 self._went_on_past(envelope.causes, frozenset())
             case RunFailed() | RunInterrupted() | CallFailed() | CallCancelled():
@@ -114,7 +122,7 @@ class Calls:
         scope = envelope.scope
         if scope in self.by_scope or scope in self.joined:
             # Another takes the place: what the one before did below it no longer counts.
-            for places in (self.by_scope, self.joined):
+            for places in (self.by_scope, self.joined, self.notes):
                 for path in [path for path in places if f"{path}/".startswith(f"{scope}/")]:
                     del places[path]
         if self._cleaned_up:

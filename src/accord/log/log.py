@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from threading import Event as ThreadEvent
 from threading import Thread
+from typing import Protocol, TypeVar, cast
 
 from accord.clock import Clock
 from accord.errors import FencedError, LogCorruptError, LogError
@@ -26,6 +27,27 @@ from accord.log.store.base import LEASE_S, Durability, Lease, Store
 GROUP_EVENTS = 1024
 GROUP_NS = 5_000_000
 """What may wait for the end of the turn, in events and in time, before it is written at once."""
+
+
+class Fold(Protocol):
+    """State read off a log, one event after the other. Made without arguments."""
+
+    def add(self, envelope: Envelope, /) -> None:
+        """Take in the next event."""
+        ...
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class _Kept:
+    """A fold, and up to where it has come."""
+
+    __slots__ = ("position", "state")
+
+    def __init__(self, state: Fold) -> None:
+        self.state = state
+        self.position = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +92,7 @@ class Log:
         self._barriers: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None
         self._watchers: list[asyncio.Future[None]] = []
+        self._folds: dict[type[Fold], _Kept] = {}
         self._commits = self._commit_ns = self._bytes = 0
 
     @property
@@ -141,6 +164,18 @@ class Log:
         finally:
             if self.lease is not None:
                 self._store.release(self.lease)
+
+    def fold(self, kind: type[F]) -> F:
+        """The state of ``kind`` after all events so far; kept, so each event is folded once."""
+        kept = self._folds.get(kind)
+        if kept is None:
+            kept = self._folds[kind] = _Kept(kind())
+        envelopes, state = self.envelopes, kept.state
+        while kept.position < len(envelopes):
+            envelope = envelopes[kept.position]
+            kept.position += 1
+            state.add(envelope)
+        return cast("F", state)
 
     async def changed(self, seen: int) -> None:
         """Return when there are more than ``seen`` events."""

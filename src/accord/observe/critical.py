@@ -192,6 +192,6 @@ def _prefill_parts(entry: Entry, prefill: int) -> dict[str, int]:
         again = min(evicted, part.tokens - hit)
         evicted -= again
         tokens["recompute"] += again
-        name = "reading" if part.origin == "peers" else "thinking"
+        name = "reading" if part.origin in ("peers", "board") else "thinking"
         tokens[name] += part.tokens - hit - again
     return dict(zip(tokens, apportion(prefill, list(tokens.values())), strict=True))

@@ -23,7 +23,7 @@ from accord.log.log import Log
 from accord.observe.authors import Authors, pieces_of
 from accord.tokens.count import estimate
 
-ORIGINS = ("instructions", "task", "history", "peers", "tools")
+ORIGINS = ("instructions", "task", "history", "peers", "board", "memory", "tools")
 
 CACHE_BLOCK = 16
 """Engines reuse prefixes in blocks: fewer missing tokens than this are no eviction."""

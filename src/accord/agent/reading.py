@@ -1,0 +1,143 @@
+"""What an agent reads of what others wrote: as declared, and as of a position of the log.
+
+An :class:`Item` is what stands for one piece of writing in a prompt. Its handle is the place in the
+flow where it was written (``#3/1``): the same on every run and in whatever order branches
+finish, and good for fetching the whole text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from accord.comm.put import space_of
+from accord.comm.space import MISSING, Order, Write, order_of
+from accord.errors import UnserializableError, UsageError
+from accord.log.events import Space
+from accord.log.log import Log
+from accord.tokens.count import estimate
+from accord.tokens.diff import diff, written
+from accord.tokens.encode import encode, plain
+
+Policy = Literal["nothing", "keys", "last", "diff", "summary", "full"]
+"""How much an agent sees of what it reads.
+
+``nothing``  none of it
+``keys``     what there is, with sizes and handles
+``last``     the newest piece
+``diff``     each piece once: what is new comes after what was seen before
+``summary``  as ``diff``, and what was seen before gives way to a bounded summary where that pays
+``full``     all there is, every time
+"""
+
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+MAIL = "@"
+
+
+class Read(NamedTuple):
+    """A pattern of keys that an agent reads, in which space, and under which policy."""
+
+    pattern: str
+    space: Space
+    policy: Policy
+
+    @property
+    def keeps_history(self) -> bool:
+        """What was seen before stays in the prompt."""
+        return self.policy in ("diff", "summary")
+
+
+def declared(
+    reads: str | Iterable[str] | Mapping[str, Policy], sees: Policy, who: str
+) -> tuple[Read, ...]:
+    """What ``reads`` means: keys of the board, or ``@name`` for messages sent there."""
+    if isinstance(reads, Mapping):
+        pairs = cast("Mapping[str, str]", reads)
+        return tuple(_read(pattern, policy, who) for pattern, policy in pairs.items())
+    patterns = (reads,) if isinstance(reads, str) else reads
+    return tuple(_read(pattern, sees, who) for pattern in patterns)
+
+
+def _read(pattern: str, policy: str, who: str) -> Read:
+    known: Policy | None = next((each for each in POLICIES if each == policy), None)
+    if known is None:
+        raise UsageError(f"{who}: a policy is one of {', '.join(POLICIES)}, not {policy!r}")
+    space: Space = "mail" if pattern.startswith(MAIL) else "board"
+    return Read(pattern.removeprefix(MAIL), space, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of writing: where it was written, by whom, and how a prompt shows it."""
+
+    order: Order
+    seq: int
+    handle: str
+    title: str
+    writer: str
+    text: str
+
+    @property
+    def shown(self) -> str:
+        return f"{self.title}:\n{self.text}" if self.title else self.text
+
+    @property
+    def tokens(self) -> int:
+        return estimate(self.shown)
+
+
+def items_of(log: Log, read: Read, position: int, since: int = 0) -> list[Item]:
+    """What was written under ``read`` from ``since`` on and before ``position``.
+
+    In the order of the program. A key that was seen before ``since`` shows what changed in it.
+    """
+    state = space_of(log, read.space)
+    changed = set(state.changed(since, position)) if since else None
+    found: list[Item] = []
+    for key in state.names((read.pattern,), position):
+        if changed is None or key in changed:
+            found += _items(log, read.space, key, since, position)
+    return sorted(found, key=lambda item: (item.order, item.seq))
+
+
+def _items(log: Log, space: Space, key: str, since: int, position: int) -> list[Item]:
+    """A list's new items one by one, anything else as it is by now."""
+    decode = log.values.decode
+    found = space_of(log, space).keys[key]
+    writes = found.appended(since, position)
+    if writes is not None:
+        return [_item(space, write, key, encode(decode(write.written.value))) for write in writes]
+    last = found.last(position)
+    assert last is not None
+    value = found.value(position, decode)
+    before = found.value(since, decode) if since else MISSING
+    text = encode(value)
+    if before is not MISSING:
+        changes = _changes(before, value, key)
+        if changes is not None and estimate(changes) < estimate(text):
+            return [_item(space, last, "", changes)]
+    return [_item(space, last, key, text)]
+
+
+def _changes(before: Any, value: Any, key: str) -> str | None:
+    try:
+        return written(diff(plain(before), plain(value)), key)
+    except UnserializableError:
+        return None
+
+
+def _item(space: Space, write: Write, key: str, text: str) -> Item:
+    writer = write.written.by
+    if space == "mail":
+        title = f"message from {writer}" if writer else "message"
+    else:
+        title = f"{key} ({writer})" if key and writer else key
+    order = order_of(write.path)
+    return Item(order, write.seq, handle_of(write), title, writer, text)
+
+
+def handle_of(write: Write) -> str:
+    """What an agent wrote as its reply goes by the place of its call."""
+    path = write.path
+    return f"#{path.rpartition('/')[0] if write.written.by else path}"

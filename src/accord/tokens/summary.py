@@ -1,0 +1,90 @@
+"""A bounded summary of what was seen: lines with handles, and when it pays to make one.
+
+Each line stands for one item or several small ones in a row, takes at most 5% of their tokens, and
+names the handle behind which they stand in full. A line depends on its own items only, so a
+summary grows at its end and the lines before stay a cached prefix. When the lines together
+grow beyond ``most`` tokens, all are made again at half the share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from accord.tokens.count import estimate
+from accord.tokens.extract import excerpt
+
+SHARE = 0.04
+"""Of the tokens that a line stands for, by estimate: 5% by any tokenizer."""
+SHORTEST_LINE = 12
+"""Tokens; less says nothing beside its handle."""
+WRITE_PRICE = 1.15
+"""What a prompt costs that is read for the first time and kept in a cache."""
+
+
+class Piece(Protocol):
+    """One of the things that are summarised."""
+
+    @property
+    def handle(self) -> str: ...
+    @property
+    def writer(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> int:
+        """What it takes to show it in full."""
+        ...
+
+
+class Summary(NamedTuple):
+    """``text`` stands for the first ``covered`` items; the rest is too small for a line yet."""
+
+    text: str
+    covered: int
+    stands_for: int
+    """Tokens of the covered items."""
+
+
+def summarise(items: Sequence[Piece], most: int) -> Summary:
+    """A summary of ``items``, oldest first, in at most ``most`` tokens and 5% of theirs."""
+    share = SHARE
+    while True:
+        summary, tokens = _lines(items, share)
+        if tokens <= most or len(items) < 2:
+            return summary
+        share /= 2
+
+
+def _lines(items: Sequence[Piece], share: float) -> tuple[Summary, int]:
+    lines: list[str] = []
+    covered = spent = stands_for = waiting = 0
+    for index, item in enumerate(items):
+        waiting += item.tokens
+        budget = int(share * waiting)
+        if budget < SHORTEST_LINE:
+            continue
+        line = _line(items[covered : index + 1], budget)
+        lines.append(line)
+        spent += estimate(line)
+        stands_for += waiting
+        covered, waiting = index + 1, 0
+    return Summary("\n".join(lines), covered, stands_for), spent
+
+
+def _line(items: Sequence[Piece], budget: int) -> str:
+    handle = items[0].handle if len(items) == 1 else f"{items[0].handle}-{items[-1].handle}"
+    head = f"{handle} {items[0].writer}".rstrip() if len(items) == 1 else handle
+    fullest = max(items, key=lambda item: item.tokens)
+    told = excerpt(fullest.text, budget - estimate(head) - 1)
+    return f"{head}: {told}" if told else head
+
+
+def pays(before: int, after: int, calls_left: float, cached_price: float) -> bool:
+    """Whether to go on with ``after`` prompt tokens in place of ``before``.
+
+    The old prompt is in the engine's cache, where a token costs ``cached_price`` of a fresh one;
+    the new one has to be read once. At 1 there is no cache: all is read anew, so less is cheaper.
+    """
+    rewriting = WRITE_PRICE * after if cached_price < 1 else 0.0
+    return cached_price * calls_left * (before - after) > rewriting
