@@ -100,6 +100,7 @@ class Composer:
         self._sight = sight
         self._log = scope.execution.log
         self._position = position
+        self._found: dict[tuple[Read, int], list[Item]] = {}
         self._talks: list[Talk] = []
         if sight.keeps_history:
             self._talks = talks_before(self._log, agent, scope, position)
@@ -179,11 +180,13 @@ class Composer:
         return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
 
     def _unseen(self, found: list[Item]) -> list[Item]:
-        """What came since the agent last looked; the last item, if it never did."""
-        if not self._talks:
-            return found[-1:]
-        looked = self._talks[-1].looked
-        return [item for item in found if item.seq >= looked and item.writer != self._agent]
+        """What came since the agent last looked, or the last item if it never did; no giants."""
+        if self._talks:
+            looked = self._talks[-1].looked
+            new = [item for item in found if item.seq >= looked and item.writer != self._agent]
+        else:
+            new = found[-1:]
+        return [item for item in new if item.tokens <= self._sight.summary_tokens]
 
     def _wrote_all(self) -> bool:
         """What the agent answered is among what it reads."""
@@ -215,7 +218,10 @@ class Composer:
         return [Message(role="user", content=text, origin="board", kept=False)]
 
     def _items(self, read: Read, since: int = 0) -> list[Item]:
-        return items_of(self._log, read, self._position, since)
+        found = self._found.get((read, since))
+        if found is None:
+            found = self._found[read, since] = items_of(self._log, read, self._position, since)
+        return found
 
     def _everything(self) -> Iterable[tuple[Read, Item]]:
         for read in (*self._sight.shares, *self._sight.reads):

@@ -293,6 +293,6 @@ def _with_valid_arguments(asked: ToolCall) -> ToolCall:
     try:
         if isinstance(msgspec.json.decode(asked.arguments.encode("utf-8", "replace")), dict):
             return asked
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     return ToolCall(id=asked.id, name=asked.name, arguments="{}")

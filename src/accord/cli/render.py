@@ -146,6 +146,8 @@ def tax_lines(tax: Tax, cut_replies: int) -> list[str]:
     lines = [styled(f"Tax of run {clean(tax.run)}", "bold"), "", *columns(sides, "<<", gap=4)]
     if tax.agents:
         lines += ["", *_agents(tax)]
+    if tax.edges:
+        lines += ["", *_edges(tax)]
     if tax.critical_path:
         lines += ["", *_path(tax)]
     return [*lines, "", styled(_closing(tax), "" if tax.closes else "red")]
@@ -178,6 +180,10 @@ def _tokens(tax: Tax, cut_replies: int) -> list[str]:
         row("repeats", tokens.repeats, tokens.prompt),
         row("coordination", tokens.coordination, tokens.total),
     ]
+    if tokens.wasted:
+        rows.append(row("wasted", tokens.wasted, tokens.total))
+    if tax.edges:
+        rows.append(row("saved by policy", tokens.saved, tokens.saved + tokens.prompt))
     if tokens.baseline is not None:
         rows.append(("one agent needs", count(tokens.baseline), ""))
     amplification = times(tokens.amplification)
@@ -196,6 +202,24 @@ def _time(tax: Tax) -> list[str]:
     makespan = seconds(whole * NANOSECONDS)
     rows.append([styled("makespan", "bold"), styled(makespan, "bold"), ""])
     return columns(rows, "<>>")
+
+
+EDGES_SHOWN = 20
+
+
+def _edges(tax: Tax) -> list[str]:
+    """Who read whose writing, and what the policy kept back; the most saved first."""
+    titles = "written by", "read by", "policy", "in full", "sent", "new", "saved", "in money"
+    rows = [heading(*titles)]
+    ordered = sorted(tax.edges, key=lambda edge: (edge.saved, edge.full), reverse=True)
+    for edge in ordered[:EDGES_SHOWN]:
+        names = clean(edge.writer or "(flow)", 16), clean(edge.reader, 16), edge.policy
+        counts = map(count, (edge.full, edge.sent, edge.new, edge.saved))
+        rows.append([*names, *counts, cost(edge.saved_dollars)])
+    lines = columns(rows, "<<<>>>>>")
+    if len(ordered) > EDGES_SHOWN:
+        lines.append(f"and {len(ordered) - EDGES_SHOWN} more; --json shows all")
+    return lines
 
 
 def _agents(tax: Tax) -> list[str]:

@@ -168,19 +168,18 @@ class Blackboard:
 
         Wait on with what it returned plus one, and no write is missed.
         """
-        wanted = (self._prefix + pattern,)
+        wanted = self._prefix + pattern
 
         async def body(scope: CallScope) -> int:
-            log = scope.execution.log
-            while True:
-                state = space_of(log, "board")
-                for write in state.since(since, len(log.envelopes)):
-                    if matches(write.written.key, wanted):
-                        scope.follow(write.seq)
-                        return write.seq
-                await state.written(wanted)
+            state = space_of(scope.execution.log, "board")
+            seen = since
+            while (found := state.first(wanted, seen)) is None:
+                seen = max(since, state.seqs[-1] + 1 if state.seqs else 0)
+                await state.written((wanted,))
+            scope.follow(found)
+            return found
 
-        found: int = await call("watch", self._prefix + pattern, [since], body, pure=True)
+        found: int = await call("watch", wanted, [since], body, pure=True)
         return found
 
     def statistics(self) -> BoardStatistics:

@@ -105,21 +105,20 @@ class SpaceState:
         self.keys: dict[str, Key] = {}
         self.writes: list[Write] = []
         self.seqs: list[int] = []
-        self._by_path: dict[str, Write] = {}
         self._recent: dict[str, int] = {}
         """Keys by their last write, the latest last."""
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         """Who waits for a key, or for keys of a pattern."""
+        self._patterns: set[str] = set()
+        """The patterns among them, in which a sign stands for others."""
 
     def add(self, seq: int, path: str, written: Written) -> None:
         """Take in the next write, and wake who waits for its key."""
         key = self.keys.get(written.key)
         if key is None:
             key = self.keys[written.key] = Key()
-        write = key.add(seq, path, written)
-        self.writes.append(write)
+        self.writes.append(key.add(seq, path, written))
         self.seqs.append(seq)
-        self._by_path[path] = write
         self._recent.pop(written.key, None)
         self._recent[written.key] = seq
         self._wake(written.key)
@@ -142,9 +141,8 @@ class SpaceState:
     def names(self, patterns: Iterable[str], position: int) -> list[str]:
         """The keys that match one of ``patterns`` and have a value, in alphabetical order."""
         wanted = tuple(patterns)
-        return sorted(
-            key for key in self.keys if matches(key, wanted) and self.version(key, position)
-        )
+        there = self.keys if any(map(is_pattern, wanted)) else self.keys.keys() & {*wanted}
+        return sorted(key for key in there if matches(key, wanted) and self.version(key, position))
 
     def since(self, since: int, position: int) -> list[Write]:
         """The writes with numbers from ``since`` on, before ``position``, in order."""
@@ -162,9 +160,16 @@ class SpaceState:
             return found[::-1]
         return list(dict.fromkeys(write.written.key for write in self.since(since, position)))
 
-    def at(self, path: str) -> Write | None:
-        """What was written at a place of the flow."""
-        return self._by_path.get(path)
+    def first(self, pattern: str, since: int) -> int | None:
+        """The number of the first write from ``since`` on to a key that matches."""
+        if not is_pattern(pattern):
+            key = self.keys.get(pattern)
+            index = bisect_left(key.seqs, since) if key is not None else 0
+            return key.seqs[index] if key is not None and index < len(key.seqs) else None
+        for write in self.writes[bisect_left(self.seqs, since) :]:
+            if matches(write.written.key, (pattern,)):
+                return write.seq
+        return None
 
     async def written(self, patterns: Iterable[str]) -> None:
         """Return when a key that matches one of ``patterns`` is written."""
@@ -172,21 +177,24 @@ class SpaceState:
         wanted = tuple(patterns)
         for pattern in wanted:
             self._waiting.setdefault(pattern, []).append(waiter)
+            if is_pattern(pattern):
+                self._patterns.add(pattern)
         try:
             await waiter
         finally:
             for pattern in wanted:
-                left = [each for each in self._waiting.pop(pattern, []) if each is not waiter]
-                if left:
-                    self._waiting[pattern] = left
+                waiters = self._waiting.get(pattern, [])
+                if waiter in waiters:
+                    waiters.remove(waiter)
 
     def _wake(self, key: str) -> None:
-        if not self._waiting:
-            return
-        for pattern in [each for each in self._waiting if matches(key, (each,))]:
+        patterns = [key] if key in self._waiting else []
+        patterns += [each for each in self._patterns if each != key and fnmatchcase(key, each)]
+        for pattern in patterns:
             for waiter in self._waiting.pop(pattern):
                 if not waiter.done():
                     waiter.set_result(None)
+            self._patterns.discard(pattern)
 
 
 class Spaces:
@@ -265,6 +273,11 @@ def order_of(path: str) -> Order:
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in path.split("/"))
 
 
+def is_pattern(key: str) -> bool:
+    """Whether ``key`` may stand for several keys."""
+    return any(sign in key for sign in "*?[")
+
+
 def matches(key: str, patterns: Iterable[str]) -> bool:
     """Whether ``key`` is one of ``patterns``, in which ``*`` and ``?`` stand for anything."""
-    return any(key == pattern or fnmatchcase(key, pattern) for pattern in patterns)
+    return any(key == each or (is_pattern(each) and fnmatchcase(key, each)) for each in patterns)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 
 def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  # noqa: FBT001
-    """The body of ``POST /chat/completions``. ``request.extra`` is merged last and wins."""
+    """The body of ``POST /chat/completions``. ``request.extra`` is merged last and wins.
+
+    Messages come last, so that what stays the same from turn to turn is one prefix.
+    """
     known: dict[str, Any] = {
         "model": request.model or model or None,
-        "messages": [_message(message) for message in joined(request.messages)],
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "seed": request.seed,
@@ -35,7 +37,9 @@ def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  
         "stream": stream or None,
         "stream_options": {"include_usage": True} if stream else None,
     }
-    return {key: value for key, value in known.items() if value is not None} | request.extra
+    options = {key: value for key, value in known.items() if value is not None}
+    messages = [_message(message) for message in joined(request.messages)]
+    return {**options, "messages": messages, **request.extra}
 
 
 def encode(payload: object) -> bytes:

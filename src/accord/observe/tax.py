@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from accord.clock import NANOSECONDS
-from accord.engine.base import Usage
-from accord.log.events import CallFailed
+from accord.engine.base import Prices, Usage
+from accord.log.events import CallCancelled, CallFailed
 from accord.log.fold import Call, Calls, index_calls
 from accord.log.log import Log
 from accord.observe.critical import PARTS, Segment, critical_path
@@ -27,13 +27,16 @@ from accord.observe.ledger import (
     ledger_of,
     usages_of,
 )
+from accord.observe.visibility import Edge, agent_call, edges_of
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of tokens, of all billed attempts.
 
-    ``by_origin`` splits ``prompt``; ``repeats`` and ``coordination`` cut across: prompt tokens
-    already sent to the same agent, and all tokens of coordinating calls.
+    ``by_origin`` splits ``prompt``; three cut across: ``repeats``, prompt tokens already sent to
+    the same agent; ``coordination``, all tokens of coordinating calls; ``wasted``, all tokens of
+    agents' calls that came to nothing (failed, cancelled, stopped by a guard). ``saved`` is what
+    visibility policies kept out of prompts, in ``saved_dollars`` where prices are known.
     ``amplification`` is ``total`` over what one agent needs for the same task; None if unknown.
     """
 
@@ -45,6 +48,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     by_origin: dict[str, int]
     repeats: int
     coordination: int
+    wasted: int
+    saved: int
+    saved_dollars: float | None
     baseline: int | None
     amplification: float | None
 
@@ -97,6 +103,7 @@ class Tax(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
     time: Time
     agents: dict[str, AgentTax]
+    edges: tuple[Edge, ...]
     critical_path: tuple[Segment, ...]
     closes: bool
 
@@ -111,12 +118,13 @@ def usage_of(calls: Calls) -> Usage:
     return add_usages(usage for call in requests for usage in usages_of(call))
 
 
-def tax_of(log: Log) -> Tax:
-    """The report on a run, finished or not."""
+def tax_of(log: Log, prices: Prices | None = None) -> Tax:
+    """The report on a run, finished or not. ``prices`` are for what was saved."""
     calls = index_calls(log.envelopes)
     entries = ledger_of(log, calls.by_start.values())
     path = critical_path(log.envelopes, calls, {entry.call.start.seq: entry for entry in entries})
-    tokens = _tokens(calls, entries)
+    edges = edges_of(log.envelopes, calls, prices)
+    tokens = _tokens(calls, entries, edges)
     agents = _agents(calls, entries)
     makespan_ns = log.envelopes[-1].at - log.envelopes[0].at if log.envelopes else 0
     spent_ns = {part: sum(segment.parts.get(part, 0) for segment in path) for part in PARTS}
@@ -126,6 +134,7 @@ def tax_of(log: Log) -> Tax:
         tokens=tokens,
         time=Time(makespan=makespan_ns / NANOSECONDS, **seconds),
         agents=agents,
+        edges=tuple(edges),
         critical_path=tuple(path),
         closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
     )
@@ -147,7 +156,7 @@ def _closes(
     )
 
 
-def _tokens(calls: Calls, entries: list[Entry]) -> Tokens:
+def _tokens(calls: Calls, entries: list[Entry], edges: list[Edge]) -> Tokens:
     usage = add_usages(entry.usage for entry in entries)
     total = usage.prompt + usage.completion
     by_origin: dict[str, int] = dict.fromkeys(ORIGINS, 0)
@@ -168,9 +177,26 @@ def _tokens(calls: Calls, entries: list[Entry]) -> Tokens:
             for entry in entries
             if entry.call.started.coordination
         ),
+        wasted=_wasted(calls, entries),
+        saved=sum(edge.saved for edge in edges),
+        saved_dollars=_sum_known(edge.saved_dollars for edge in edges),
         baseline=baseline,
         amplification=total / baseline if baseline else None,
     )
+
+
+def _wasted(calls: Calls, entries: list[Entry]) -> int:
+    return sum(
+        entry.usage.prompt + entry.usage.completion
+        for entry in entries
+        if (call := calls.by_scope.get(agent_call(entry.call.scope, calls))) is not None
+        and isinstance(call.ended, CallFailed | CallCancelled)
+    )
+
+
+def _sum_known(dollars: Iterable[float | None]) -> float | None:
+    known = [each for each in dollars if each is not None]
+    return sum(known) if known else None
 
 
 def _repeats(entries: Iterable[Entry]) -> int:

@@ -10,6 +10,7 @@ emoji, for which small vocabularies need more, up to 40% below.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _PIECES = re.compile(
     r"(?P<word>[A-Za-z]+)|(?P<digits>\d{1,3})|(?P<space>\s+)"
@@ -18,6 +19,9 @@ _PIECES = re.compile(
     re.DOTALL,
 )
 LETTERS_A_TOKEN = 6
+LONG, HUGE = 200, 50_000
+"""Between them, in characters, the same text is counted once while it stays in use: agents show
+what others wrote again and again."""
 
 
 def estimate(text: str) -> int:
@@ -25,6 +29,10 @@ def estimate(text: str) -> int:
 
     Rounded up, so that a text is never estimated larger than its parts together.
     """
+    return _remembered(text) if LONG < len(text) < HUGE else _count(text)
+
+
+def _count(text: str) -> int:
     tenths = 0
     for piece in _PIECES.finditer(text):
         match piece.lastgroup:
@@ -38,3 +46,6 @@ def estimate(text: str) -> int:
             case _:
                 tenths += 10
     return max(1, -(-tenths // 10)) if text else 0
+
+
+_remembered = lru_cache(maxsize=1024)(_count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from accord.tokens.count import estimate
 
@@ -32,11 +33,17 @@ def excerpt(text: str, tokens: int, count: Count = estimate) -> str:
     """
     if tokens < 1:
         return ""
-    sentences = [s for s in _SENTENCES.split(text[:SCANNED_CHARACTERS].strip()) if s]
+    return _cut(_most_telling(text[:SCANNED_CHARACTERS]), tokens, count)
+
+
+@lru_cache(maxsize=1024)  # a summary is made again and again, of the same texts
+def _most_telling(text: str) -> str:
+    """The sentence of ``text`` that tells most, on one line; the first of equals."""
+    sentences = [s for s in _SENTENCES.split(text.strip()) if s]
     if not sentences:
         return ""
     best = max(range(len(sentences)), key=lambda index: (_weight(sentences[index]), -index))
-    return _cut(" ".join(sentences[best].split()), tokens, count)
+    return " ".join(sentences[best].split())
 
 
 def _weight(sentence: str) -> float:
