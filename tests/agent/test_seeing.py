@@ -18,7 +18,7 @@ from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, dead_letters, send
 from accord.engine.base import Capabilities, Reply, Request, ToolCall, joined
 from accord.engine.wire import body, encode
-from accord.errors import ContextTooLongError, ToolError, UsageError
+from accord.errors import ContextTooLongError, RejectedError, ToolError, UsageError
 from accord.log.events import Looked
 from accord.observe.tax import tax_of
 from accord.runtime import Result, Runtime
@@ -618,3 +618,62 @@ def test_a_resumed_run_counts_what_the_log_answered_as_saved() -> None:
     assert result.usage.prompt == sum(
         size for r in engine.requests for size in [sum(estimate(m.content) for m in r.messages)]
     )
+
+
+def test_a_key_under_two_patterns_is_shown_once_by_the_narrower() -> None:
+    async def flow() -> Any:
+        board.write("plan", "the only plan")
+        board.write("other", "the other thing")
+        await Agent("a", reads={"*": "keys", "plan": "full"})("x")
+
+    engine = ScriptedEngine(by_agent)
+    play(flow, engine)
+    assert text_of(engine.requests[0]).count("the only plan") == 1
+    assert "the other thing" not in text_of(engine.requests[0])
+
+
+def test_an_agent_may_write_the_summaries_and_its_failure_is_no_one_else_s() -> None:
+    def script(request: Request) -> Any:
+        if request.agent == "short":
+            return RejectedError("no") if "broken" in text_of(request) else "Vaults were counted."
+        return scouts(request)
+
+    summariser = Agent("short", "Sum up.")
+    reader = Agent("reader", reads="notes", sees="summary", summariser=summariser)
+
+    async def flow() -> Any:
+        await notes(6)
+        await reader("and?")
+        board.append("notes", "broken " * 200)
+        board.append("notes", "last")
+        await Agent("other", reads="notes", sees="summary", summariser=summariser)("and?")
+
+    engine = ScriptedEngine(script)
+    play(flow, engine)
+    [request] = asked_of(engine, "reader")
+    summary = request.messages[0].content
+    assert "#0-#3: Vaults were counted." in summary
+    assert estimate(summary) < 0.1 * 5 * estimate(NOTE.format(1) * 12)
+    [other] = asked_of(engine, "other")
+    assert "#0 scout0: " in other.messages[0].content
+
+
+def test_what_was_asked_before_is_within_reach_after_a_summary() -> None:
+    def script(request: Request) -> Any:
+        if request.messages[-1].content == "what did I say first?":
+            return [ToolCall("1", "recall", '{"handle": "#0"}')]
+        if request.messages[-1].role == "tool":
+            return request.messages[-1].content
+        return "I note that. " * 60
+
+    agent = Agent("a", reads="chat", sees="summary", writes={"chat": "append"}, turns=1000)
+
+    async def flow() -> Any:
+        await agent("The first thing is a secret about Anna's 12 vaults. " + "Mind it well. " * 60)
+        for index in range(6):
+            await agent(f"And number {index}. " + "Mind it well, too. " * 60)
+        return await agent("what did I say first?")
+
+    engine = ScriptedEngine(script, capabilities=Capabilities(prefix_cache=True))
+    assert "Anna's 12 vaults" in play(flow, engine).output
+    assert "What came before" in text_of(engine.requests[-1])

@@ -61,6 +61,7 @@ class AgentOptions(TypedDict, total=False):
     writes: str | Iterable[str] | Mapping[str, Reducer]
     turns: int | None
     summary_tokens: int
+    summariser: Agent[str] | None
     ending: Ending | None
     guard: Callable[..., Any] | None
 
@@ -92,6 +93,7 @@ class Agent(Generic[T]):
     ``writes``          where its answer is put: a key, a dict of key to reducer, or ``@name``
     ``turns``           how often it will be called in a run, if known: tells when to summarise
     ``summary_tokens``  the most that a summary may take
+    ``summariser``      an agent that writes summaries; without one, sentences are extracted
     ``ending``          who may end the conversation, and how
     ``guard``           ``guard(*inputs)``, a step beside the first request: if it raises, so does
                         the call, and no tool with effects has run
@@ -117,6 +119,7 @@ class Agent(Generic[T]):
     extra: Mapping[str, Any]
     sight: Sight
     writes: tuple[Write, ...]
+    summariser: Agent[str] | None
     ending: Ending | None
     guard: Callable[..., Any] | None
     reply_type: OutputType = field(repr=False, compare=False)
@@ -183,9 +186,11 @@ class Agent(Generic[T]):
                 sees=sees,
                 turns=options.get("turns"),
                 summary_tokens=options.get("summary_tokens", 800),
+                writes_summaries=options.get("summariser") is not None,
             ),
         )
         put(self, "writes", destinations(options.get("writes", ()), who))
+        put(self, "summariser", options.get("summariser"))
         put(self, "ending", options.get("ending"))
         put(self, "guard", options.get("guard"))
         put(self, "reply_type", OutputType(output))

@@ -45,6 +45,8 @@ class Sight:
     sees: Policy = "nothing"
     turns: int | None = None
     summary_tokens: int = 800
+    writes_summaries: bool = False
+    """An agent makes them, which costs reading what they stand for."""
 
     @property
     def looks(self) -> bool:
@@ -76,6 +78,8 @@ class Outlook:
     messages: list[Message]
     views: tuple[View, ...] = ()
     opened: bool = False
+    covered: tuple[Item, ...] = ()
+    """What a summary in it stands for."""
 
     @property
     def tokens(self) -> int:
@@ -127,7 +131,8 @@ class Composer:
     def _pays(self, going_on: Outlook, afresh: Outlook, engine: Capabilities) -> bool:
         made, declared = len(self._talks), self._sight.turns
         left = made if declared is None else max(declared - made, 1)  # as many as there have been
-        return pays(going_on.tokens, afresh.tokens, left, engine.cached_price)
+        cost = sum(item.tokens for item in afresh.covered) if self._sight.writes_summaries else 0
+        return pays(going_on.tokens, afresh.tokens, left, engine.cached_price, cost)
 
     def _going_on(self, asked: list[Message]) -> Outlook:
         """The history as it was, and what is new."""
@@ -138,7 +143,7 @@ class Composer:
         for read in (*self._sight.shares, *self._sight.reads):
             if read.keeps_history or read in self._sight.shares:
                 found = self._items(read, talk.looked)
-                new = [item for item in found if item.writer != self._agent]
+                new = [item for item in found if not self._said(item)]
                 tally.count(read, new)
                 news += new
         history = messages_of(self._log, talk)
@@ -151,16 +156,17 @@ class Composer:
         shares = [item for read in self._sight.shares for item in self._items(read)]
         for read in self._sight.shares:
             tally.count(read, self._items(read))
-        old: list[Item] = [] if self._wrote_all() else [item_of(self._log, t) for t in self._talks]
+        old = [item_of(self._log, talk) for talk in self._talks]
         new: list[Item] = []
         policy_of: dict[int, Read] = {}
         for read in self._sight.reads:
             if not read.keeps_history:
                 continue
-            found = self._items(read)
+            found = [item for item in self._items(read) if not self._said(item)]
             policy_of.update((item.seq, read) for item in found)
             fresh = found if read.policy not in shortened else self._unseen(found)
-            old += [item for item in found if item not in fresh]
+            numbers = {item.seq for item in fresh}
+            old += [item for item in found if item.seq not in numbers]
             new += fresh
         old.sort(key=_by_place)
         summary = summarise(old, self._sight.summary_tokens)
@@ -177,22 +183,25 @@ class Composer:
             *asked,
             *self._state(tally),
         ]
-        return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
+        return Outlook(
+            messages=messages,
+            views=tally.views(),
+            opened=_names_handles(messages),
+            covered=tuple(old[: summary.covered]),
+        )
 
     def _unseen(self, found: list[Item]) -> list[Item]:
         """What came since the agent last looked, or the last item if it never did; no giants."""
         if self._talks:
             looked = self._talks[-1].looked
-            new = [item for item in found if item.seq >= looked and item.writer != self._agent]
+            new = [item for item in found if item.seq >= looked]
         else:
             new = found[-1:]
         return [item for item in new if item.tokens <= self._sight.summary_tokens]
 
-    def _wrote_all(self) -> bool:
-        """What the agent answered is among what it reads."""
-        return any(
-            item.writer == self._agent for read in self._sight.reads for item in self._items(read)
-        )
+    def _said(self, item: Item) -> bool:
+        """It is the agent's own answer in an earlier call, and so in its history."""
+        return any(item.handle == f"#{talk.path}" for talk in self._talks)
 
     def _state(self, tally: _Tally) -> list[Message]:
         """What policies show that have no history."""
@@ -220,7 +229,10 @@ class Composer:
     def _items(self, read: Read, since: int = 0) -> list[Item]:
         found = self._found.get((read, since))
         if found is None:
-            found = self._found[read, since] = items_of(self._log, read, self._position, since)
+            reads = (*self._sight.shares, *self._sight.reads)
+            before = reads[: reads.index(read)]
+            found = items_of(self._log, read, self._position, since, before)
+            self._found[read, since] = found
         return found
 
     def _everything(self) -> Iterable[tuple[Read, Item]]:
@@ -291,10 +303,12 @@ def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
 
 
 def _summarised(summary: Summary) -> list[Message]:
-    if not summary.covered:
-        return []
-    text = f"{SUMMARY_HEAD}\n{summary.text}"
-    return [Message(role="system", content=text, origin="board")]
+    return [summary_message(summary.text)] if summary.covered else []
+
+
+def summary_message(text: str) -> Message:
+    """The layer that stands for what came before."""
+    return Message(role="system", content=f"{SUMMARY_HEAD}\n{text}", origin="board")
 
 
 def _names_handles(messages: Iterable[Message]) -> bool:

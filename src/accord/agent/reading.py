@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from accord.comm.put import space_of
-from accord.comm.space import MISSING, Order, Write, order_of
+from accord.comm.space import MISSING, Order, Write, is_pattern, matches, order_of
 from accord.errors import UnserializableError, UsageError
 from accord.log.events import Space
 from accord.log.log import Log
@@ -51,12 +51,16 @@ class Read(NamedTuple):
 def declared(
     reads: str | Iterable[str] | Mapping[str, Policy], sees: Policy, who: str
 ) -> tuple[Read, ...]:
-    """What ``reads`` means: keys of the board, or ``@name`` for messages sent there."""
+    """What ``reads`` means: keys of the board, or ``@name`` for messages sent there.
+
+    Single keys come before patterns: a key falls under the first that it matches.
+    """
     if isinstance(reads, Mapping):
-        pairs = cast("Mapping[str, str]", reads)
-        return tuple(_read(pattern, policy, who) for pattern, policy in pairs.items())
-    patterns = (reads,) if isinstance(reads, str) else reads
-    return tuple(_read(pattern, sees, who) for pattern in patterns)
+        pairs: Mapping[str, str] = cast("Mapping[str, str]", reads)
+    else:
+        pairs = dict.fromkeys((reads,) if isinstance(reads, str) else reads, sees)
+    found = [_read(pattern, policy, who) for pattern, policy in pairs.items()]
+    return tuple(sorted(found, key=lambda read: is_pattern(read.pattern)))
 
 
 def _read(pattern: str, policy: str, who: str) -> Read:
@@ -87,16 +91,20 @@ class Item:
         return estimate(self.shown)
 
 
-def items_of(log: Log, read: Read, position: int, since: int = 0) -> list[Item]:
+def items_of(
+    log: Log, read: Read, position: int, since: int = 0, but: Iterable[Read] = ()
+) -> list[Item]:
     """What was written under ``read`` from ``since`` on and before ``position``.
 
-    In the order of the program. A key that was seen before ``since`` shows what changed in it.
+    In the order of the program; without keys that fall under one of ``but``. A key that was seen
+    before ``since`` shows what changed in it.
     """
+    others = [other.pattern for other in but if other.space == read.space]
     state = space_of(log, read.space)
     changed = set(state.changed(since, position)) if since else None
     found: list[Item] = []
     for key in state.names((read.pattern,), position):
-        if changed is None or key in changed:
+        if (changed is None or key in changed) and not matches(key, others):
             found += _items(log, read.space, key, since, position)
     return sorted(found, key=lambda item: (item.order, item.seq))
 

@@ -115,7 +115,11 @@ def _first(text: str, tokens: int) -> str:
 
 def _readable(log: Log, agent: str, sight: Sight, position: int) -> list[Item]:
     reads = (*sight.shares, *sight.reads)
-    items = [item for read in reads for item in items_of(log, read, position)]
+    items = [
+        item
+        for index, read in enumerate(reads)
+        for item in items_of(log, read, position, 0, reads[:index])
+    ]
     talks = log.fold(Sessions).talks.get(agent, ())
     items += [item_of(log, talk) for talk in talks if talk.reply and talk.end < position]
     return sorted(items, key=_place)

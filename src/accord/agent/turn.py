@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from accord.agent import recall
-from accord.agent.context import Composer, Outlook, asked
+from accord.agent.context import SUMMARY_HEAD, Composer, Outlook, asked, summary_message
 from accord.agent.reading import Item
 from accord.agent.request import ask
 from accord.agent.rounds import Rounds
@@ -25,6 +25,7 @@ from accord.agent.window import Room
 from accord.comm.space import order_of
 from accord.engine.base import Capabilities, Message, Reply, Request, ToolCall
 from accord.errors import (
+    EngineError,
     FlowChangedError,
     LogError,
     OutputError,
@@ -36,6 +37,8 @@ from accord.flow.note import note
 from accord.flow.scope import CallScope, Scope, current_scope
 from accord.log.events import Looked
 from accord.sync.gather import gather
+from accord.tokens.count import estimate
+from accord.tokens.extract import shortened
 from accord.tokens.summary import pays
 
 if TYPE_CHECKING:
@@ -86,6 +89,8 @@ class Turn(Generic[T]):
         agent = self._agent
         self._engine = await self._scope.execution.gates.of(agent.engine).start()
         outlook = self._look()
+        if agent.summariser is not None and outlook.covered:
+            outlook = await self._in_its_words(outlook, agent.summariser)
         self._rounds, self._opened = Rounds(outlook.messages), outlook.opened
         tool_rounds = 0
         while True:
@@ -120,6 +125,25 @@ class Turn(Generic[T]):
         if messages[-1:] and messages[-1].role == "user":
             return replace(outlook, messages=[*messages, *agent.passing])
         return replace(outlook, messages=[*messages, _EMPTY, *agent.passing])
+
+    async def _in_its_words(self, outlook: Outlook, summariser: Agent[str]) -> Outlook:
+        """The outlook with a summary that an agent wrote; as it is, if that agent fails."""
+        covered = outlook.covered
+        most = min(self._agent.sight.summary_tokens, sum(i.tokens for i in covered) // 20)
+        try:
+            told = await summariser(
+                "\n\n".join(f"{item.handle} {item.shown}" for item in covered),
+                at_most=f"{most} tokens; keep handles such as {covered[0].handle}",
+            )
+        except (EngineError, OutputError):
+            return outlook  # it is in the log; what was extracted serves as well
+        handles = f"{covered[0].handle}-{covered[-1].handle}"
+        text = f"{handles}: {shortened(told, most - estimate(handles) - 1)}"
+        messages = [
+            summary_message(text) if SUMMARY_HEAD in message.content else message
+            for message in outlook.messages
+        ]
+        return replace(outlook, messages=messages)
 
     async def _ask(self) -> Reply:
         agent = self._agent

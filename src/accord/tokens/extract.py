@@ -33,7 +33,7 @@ def excerpt(text: str, tokens: int, count: Count = estimate) -> str:
     """
     if tokens < 1:
         return ""
-    return _cut(_most_telling(text[:SCANNED_CHARACTERS]), tokens, count)
+    return shortened(_most_telling(text[:SCANNED_CHARACTERS]), tokens, count)
 
 
 @lru_cache(maxsize=1024)  # a summary is made again and again, of the same texts
@@ -52,7 +52,8 @@ def _weight(sentence: str) -> float:
     return telling / (4 + len(sentence.split()))
 
 
-def _cut(text: str, tokens: int, count: Count) -> str:
+def shortened(text: str, tokens: int, count: Count = estimate) -> str:
+    """As many words of ``text`` from its beginning as fit into ``tokens``, and a mark."""
     if count(text) <= tokens:
         return text
     ends = [match.end() for match in _WORDS.finditer(text)]

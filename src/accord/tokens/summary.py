@@ -80,11 +80,13 @@ def _line(items: Sequence[Piece], budget: int) -> str:
     return f"{head}: {told}" if told else head
 
 
-def pays(before: int, after: int, calls_left: float, cached_price: float) -> bool:
+def pays(before: int, after: int, calls_left: float, cached_price: float, cost: float = 0) -> bool:
     """Whether to go on with ``after`` prompt tokens in place of ``before``.
+
+    ``cost`` is what making the summary takes, in tokens at the price of fresh input.
 
     The old prompt is in the engine's cache, where a token costs ``cached_price`` of a fresh one;
     the new one has to be read once. At 1 there is no cache: all is read anew, so less is cheaper.
     """
     rewriting = WRITE_PRICE * after if cached_price < 1 else 0.0
-    return cached_price * calls_left * (before - after) > rewriting
+    return cached_price * calls_left * (before - after) > rewriting + cost
