@@ -341,3 +341,15 @@ def test_4_mb_of_bytes_are_stored(tmp_path: Path):
     assert len(bytes(event.output)) < 100
     assert log.values.decode(event.output) == {"file": large}
     store.close()
+
+
+def test_a_protobuf_message_is_kept_in_its_wire_form() -> None:
+    from google.protobuf.struct_pb2 import Struct
+
+    message = Struct()
+    message.update({"名": "値🌟", "numbers": [1, 2]})
+    codec = ValueCodec(Blobs({}.__getitem__))
+    assert codec.decode(codec.encode([message])) == [message]
+    assert b'"$bytes"' in bytes(codec.encode(message))
+    with pytest.raises(UnknownTypeError, match="it has changed"):
+        codec.decode(Value(b'{"$type":"google.protobuf.struct_pb2:Struct","value":5}'))
