@@ -8,13 +8,14 @@ off that log. Layers, each importing only those below it::
     testing     a scripted engine, a stub server, conformance suites
     once        one run with a runtime of its own
     runtime     the only wiring; streaming
-    agent       what an agent is, and the prompt that it sees
+    agent       what an agent is, and the prompt that it sees; tools
     sync        gather
+    comm        blackboard, mailboxes, memory
     flow        scopes, calls, replay: the one door out
     schedule    who may ask the engine now
     observe     exchanges, ledger, critical path, tax: reads the log
     log         events, codec, blobs, cursor, fold, stores
-    tokens      counting
+    tokens      counting, encodings, differences, summaries
     engine      the one-method door to inference
     clock       wall and virtual time
     errors      one tree
@@ -22,8 +23,11 @@ off that log. Layers, each importing only those below it::
 
 from accord._version import __version__
 from accord.agent.agent import Agent
+from accord.agent.ending import Ending
 from accord.agent.request import Retry
 from accord.agent.tool import tool
+from accord.comm.blackboard import Blackboard
+from accord.comm.mailbox import Mailbox, ask, send
 from accord.engine.base import Prices
 from accord.errors import AccordError
 from accord.flow.sleep import sleep
@@ -36,6 +40,9 @@ from accord.tokens.split import split_text
 __all__ = [
     "AccordError",
     "Agent",
+    "Blackboard",
+    "Ending",
+    "Mailbox",
     "Prices",
     "Result",
     "Retry",
@@ -43,10 +50,12 @@ __all__ = [
     "__version__",
     "aresume",
     "arun",
+    "ask",
     "gather",
     "idempotency_key",
     "resume",
     "run",
+    "send",
     "sleep",
     "split_text",
     "step",

@@ -26,6 +26,7 @@ Catch a branch to handle together what you would handle together::
     ├── CallError
     │   ├── OutputError            the reply never matched the declared output type
     │   ├── ToolError              a tool failed, or the model could not call it
+    │   │   └── ToolLostError      its server was lost during a call, whose effect may have happened
     │   ├── CallTimeoutError
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
@@ -168,6 +169,10 @@ class OutputError(CallError):
 
 class ToolError(CallError):
     """A tool failed in a way that its agent could not mend."""
+
+
+class ToolLostError(ToolError):
+    """A tool's server was lost during a call: the effect may have happened."""
 
 
 class CallTimeoutError(CallError, TimeoutError):

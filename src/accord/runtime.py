@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
+from accord.comm.mailbox import Message, dead_letters
 from accord.engine.base import Engine, Usage
 from accord.errors import UsageError
 from accord.flow.execution import Execution, Listener
@@ -67,6 +68,11 @@ class Result(Generic[T]):
     def exchanges(self) -> list[Exchange]:
         """What each agent was sent, and what it answered, in the order of asking."""
         return exchanges_of(self.log)
+
+    @cached_property
+    def dead_letters(self) -> list[Message[Any]]:
+        """Messages that nobody has taken."""
+        return dead_letters(self.log)
 
     @cached_property
     def tax(self) -> Tax:

@@ -680,3 +680,47 @@ def test_what_was_asked_before_is_within_reach_after_a_summary() -> None:
     engine = ScriptedEngine(script, capabilities=Capabilities(prefix_cache=True))
     assert "Anna's 12 vaults" in play(flow, engine).output
     assert "What came before" in text_of(engine.requests[-1])
+
+
+def test_whatever_a_tool_does_its_call_is_answered() -> None:
+    """Bytes, lone surrogates, a failure, no end: each call has one answer, in words."""
+
+    @tool
+    def binary() -> bytes:
+        """Bytes."""
+        return b"\x00\xff\xfe"
+
+    @tool
+    def utf8() -> bytes:
+        """Text as bytes."""
+        return "日本".encode()
+
+    @tool
+    def lone() -> str:
+        """A lone surrogate."""
+        return "a\ud800b"
+
+    @tool
+    def failing() -> str:
+        """A failure."""
+        raise ValueError("不可")
+
+    @tool(timeout_s=5)
+    async def hanging() -> str:
+        """No end."""
+        import asyncio
+
+        await asyncio.sleep(10_000)
+        return ""
+
+    tools = [binary, utf8, lone, failing, hanging]
+    calls = [ToolCall(each.name, each.name, "{}") for each in tools]
+    engine = ScriptedEngine([calls, "done"])
+    play(lambda: Agent("a", tools=tools)("go"), engine)
+    answers = {m.tool_call_id: m.content for m in engine.requests[1].messages if m.role == "tool"}
+    assert answers["binary"] == "[3 bytes that are no text]"
+    assert answers["utf8"] == "日本"
+    assert answers["lone"] == "a\ud800b"
+    assert answers["failing"] == "error: ValueError: 不可"
+    assert answers["hanging"].startswith("error: CallTimeoutError: tool hanging took longer")
+    assert encode(body(engine.requests[1], "m", stream=False))

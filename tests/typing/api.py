@@ -6,7 +6,21 @@ from dataclasses import dataclass
 from typing import assert_type
 
 import accord
-from accord import Agent, Prices, Result, Retry, Runtime, gather, step, tool
+from accord import (
+    Agent,
+    Blackboard,
+    Ending,
+    Mailbox,
+    Prices,
+    Result,
+    Retry,
+    Runtime,
+    ask,
+    gather,
+    send,
+    step,
+    tool,
+)
 from accord.engine.base import Usage
 from accord.observe.tax import Tax
 
@@ -34,6 +48,18 @@ def count(text: str) -> int:
 
 planner = Agent("planner", "Plan.", output=Outline, tools=[search], retry=Retry(attempts=3))
 writer = Agent("writer", "Write.", max_tokens=100)
+board = Blackboard("team")
+ending = Ending("DONE", by=("writer",))
+editor = Agent(
+    "editor",
+    shares="brief",
+    reads={"notes/*": "summary", "@editor": "diff"},
+    sees="diff",
+    writes={"drafts": "append"},
+    summariser=writer,
+    ending=ending,
+    turns=8,
+)
 prices = Prices(prompt=1.0, completion=2.0, cached=0.1)
 
 
@@ -46,6 +72,15 @@ async def flow(brief: str) -> str:
     assert_type(
         await gather([count("a"), count("b")], policy="isolate", limit=2), list[int | Exception]
     )
+    assert_type(board.write("key", 1, if_version=0), int)
+    board.append("list", 1)
+    since = board.diff().position
+    assert_type(await board.wait_for("key*", since=since), int)
+    box: Mailbox[Outline] = Mailbox("box", topics=["news"], capacity=2)
+    assert_type(await send("box", Outline([]), timeout_s=1.0), int)
+    assert_type((await box.receive(timeout_s=1.0)).body, Outline)
+    await ask("other", "question", timeout_s=1.0)
+    assert_type(ending.reached("writer", await writer.as_tool("Write.")("task")), bool)
     await accord.sleep(1.5)
     return accord.idempotency_key()
 

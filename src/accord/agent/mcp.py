@@ -38,7 +38,7 @@ from accord.agent.mcp_client import (
 )
 from accord.agent.tool import InvalidArgumentsError, Tool
 from accord.engine.base import ToolSpec
-from accord.errors import AccordError, CallTimeoutError, ToolError, UsageError
+from accord.errors import AccordError, CallTimeoutError, ToolError, ToolLostError, UsageError
 from accord.tokens.encode import encode
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -193,7 +193,7 @@ class _Connection:
 
     def _failed(self, tool: str, error: Exception, *, late: bool) -> AccordError:
         if self._session is None or connection_lost(error):
-            return self._gone(error)
+            return ToolLostError(str(self._gone(error)))
         if late:
             return CallTimeoutError(
                 f"tool {tool} of MCP server {self._address} took longer than timeout_s="

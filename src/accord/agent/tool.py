@@ -52,7 +52,7 @@ class Tool(RecordedFunction[P, T]):
     async def answer(self, asked: ToolCall) -> str:
         """Call the tool as the model asked, recorded, and give the text for the model."""
         arguments = self.arguments(asked.arguments)
-        return encode(
+        return _shown(
             await call(
                 "tool",
                 self.name,
@@ -63,6 +63,16 @@ class Tool(RecordedFunction[P, T]):
                 timeout_s=self.timeout_s,
             )
         )
+
+
+def _shown(result: Any) -> str:
+    """What a tool returned, as a model reads it."""
+    if not isinstance(result, bytes | bytearray):
+        return encode(result)
+    try:
+        return bytes(result).decode()
+    except UnicodeDecodeError:
+        return f"[{len(result)} bytes that are no text]"
 
 
 def tool(

@@ -15,8 +15,8 @@ started only, or cut off    made again; but a step or tool with effects raises
                             ``UnknownOutcomeError``, for the effect may have happened
 ==========================  ===================================================================
 
-Cut off is what was cancelled, took longer than its ``timeout_s``, or whose outcome the log could
-not hold.
+Cut off is what was cancelled, took longer than its ``timeout_s``, lost its tool's server, or whose
+outcome the log could not hold.
 
 Before a call does anything that can be seen outside, all that it depends on is safe in the log;
 with durability ``sync``, before any call begins.
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
-from accord.errors import CallTimeoutError, UnknownOutcomeError
+from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError
 from accord.flow.failure import ends_in, failures_in_flight, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
@@ -149,7 +149,8 @@ async def _perform(
         end: CallEnded = _finished(inner, result, started)
     except BaseException as error:
         if not log.failed:
-            unknown = started.has_effects and (done or isinstance(error, CallTimeoutError))
+            cut_off = done or isinstance(error, CallTimeoutError | ToolLostError)
+            unknown = started.has_effects and cut_off
             unfinished = _unfinished(inner, error, unknown=unknown)
             end_seq = log.append(inner.path, inner.take_causes(), unfinished)
             scope.saw_end(end_seq)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from accord.flow.failure import failures_in_flight
 from accord.flow.replay import describe_note
 from accord.flow.scope import Scope, own_scope
-from accord.log.events import Envelope, Note
+from accord.log.events import Envelope, Looked, Note
 
 
 def note(what: str, decide: Callable[[Scope, int], Note], scope: Scope | None = None) -> Envelope:
@@ -32,7 +32,7 @@ def note(what: str, decide: Callable[[Scope, int], Note], scope: Scope | None = 
         now = decide(scope, recorded.seq)
         before = recorded.event
         assert isinstance(before, Note)
-        if now != replace(before, handling=()):
+        if not _is_same(now, before):
             raise execution.flow_changed(path, describe_note(before), describe_note(now))
         scope.saw_end(recorded.seq)
         return recorded
@@ -43,3 +43,10 @@ def note(what: str, decide: Callable[[Scope, int], Note], scope: Scope | None = 
     seq = log.append(path, scope.take_causes(), noted)
     scope.saw_end(seq)
     return log.envelopes[seq]
+
+
+def _is_same(now: Note, before: Note) -> bool:
+    """The same act. Of a look, what it was at: how an agent was shown it may have changed since."""
+    if isinstance(now, Looked) and isinstance(before, Looked):
+        return now.what == before.what
+    return now == replace(before, handling=())
