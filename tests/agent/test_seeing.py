@@ -643,7 +643,7 @@ def test_an_agent_may_write_the_summaries_and_its_failure_is_no_one_else_s() -> 
                 return scouts(request)
 
     summariser = Agent("short", "Sum up.")
-    reader = Agent("reader", reads="notes", sees="summary", summariser=summariser)
+    reader = Agent("reader", reads="notes", sees="summary", summariser=summariser, turns=9)
 
     async def flow() -> Any:
         await notes(6)

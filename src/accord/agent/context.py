@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accord.agent.reading import Item, Policy, Read, items_of
@@ -114,25 +114,29 @@ class Composer:
 
         ``most`` leaves room for tools and reply; None if the engine's window is unknown.
         """
-        if not self._talks:
-            outlook = self._afresh(asked, "summary")
-            if most is not None and outlook.tokens > most:
-                outlook = self._afresh(asked, "diff", "summary")
-            return outlook
-        going_on = self._going_on(asked)
-        if most is not None and going_on.tokens > most:
+        whole = self._going_on(asked) if self._talks else self._afresh(asked)
+        if most is not None and whole.tokens > most:
             return self._afresh(asked, "diff", "summary")
         if self._sight.summarises:
-            afresh = self._afresh(asked, "summary")
-            if self._pays(going_on, afresh, engine):
-                return afresh
-        return going_on
+            short = self._afresh(asked, "summary")
+            reading = sum(item.tokens for item in short.covered)
+            if self._sight.writes_summaries and self._pays(whole, short, engine, reading):
+                return short
+            if self._pays(whole, short, engine):
+                return replace(short, covered=())  # what was extracted has cost nothing
+        return whole
 
-    def _pays(self, going_on: Outlook, afresh: Outlook, engine: Capabilities) -> bool:
+    def _pays(self, whole: Outlook, short: Outlook, engine: Capabilities, cost: int = 0) -> bool:
         made, declared = len(self._talks), self._sight.turns
-        left = made if declared is None else max(declared - made, 1)  # as many as there have been
-        cost = sum(item.tokens for item in afresh.covered) if self._sight.writes_summaries else 0
-        return pays(going_on.tokens, afresh.tokens, left, engine.cached_price, cost)
+        left = made if declared is None else declared - made  # as many as there have been
+        return pays(
+            whole.tokens,
+            short.tokens,
+            max(left, 1),
+            engine.cached_price,
+            cost=cost,
+            in_cache=made > 0,
+        )
 
     def _going_on(self, asked: list[Message]) -> Outlook:
         """The history as it was, and what is new."""

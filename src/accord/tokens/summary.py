@@ -80,13 +80,22 @@ def _line(items: Sequence[Piece], budget: int) -> str:
     return f"{head}: {told}" if told else head
 
 
-def pays(before: int, after: int, calls_left: float, cached_price: float, cost: float = 0) -> bool:
-    """Whether to go on with ``after`` prompt tokens in place of ``before``.
+def pays(
+    before: int,
+    after: int,
+    calls_left: float,
+    cached_price: float,
+    *,
+    cost: float = 0,
+    in_cache: bool = True,
+) -> bool:
+    """Whether to go on with ``after`` prompt tokens in place of ``before``, for so many calls.
 
-    ``cost`` is what making the summary takes, in tokens at the price of fresh input.
-
-    The old prompt is in the engine's cache, where a token costs ``cached_price`` of a fresh one;
-    the new one has to be read once. At 1 there is no cache: all is read anew, so less is cheaper.
+    A cached token costs ``cached_price`` of a fresh one, and one that is read for the first time
+    a little more than that. The new prompt has to be read first, and so has the old one unless it
+    is ``in_cache``. ``cost`` is what making the summary takes, in fresh tokens. At a price of 1
+    there is no cache: all is read anew each time.
     """
-    rewriting = WRITE_PRICE * after if cached_price < 1 else 0.0
-    return cached_price * calls_left * (before - after) > rewriting + cost
+    first = WRITE_PRICE if cached_price < 1 else 0.0
+    saved = cached_price * calls_left * (before - after)
+    return saved + (0 if in_cache else first * before) > first * after + cost
