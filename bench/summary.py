@@ -11,9 +11,9 @@ from typing import cast
 
 from accord import Agent, Runtime
 from accord.agent import recall
-from accord.agent.context import SUMMARY_HEAD
 from accord.engine.base import Request
 from accord.testing.scripted import ScriptedEngine
+from accord.tokens.summary import HEAD
 from bench._counting import Tokenizer, text_of, with_tokenizer
 from bench.harness import Row
 
@@ -52,8 +52,8 @@ async def _measure(count: Tokenizer) -> list[Row]:
 
     async with Runtime(engine=engine, log="memory") as runtime:
         log = (await runtime.arun(talk)).log
-    last = next(r for r in reversed(engine.requests) if SUMMARY_HEAD in r.messages[0].content)
-    lines = last.messages[0].content.removeprefix(SUMMARY_HEAD).strip().split("\n")
+    last = next(r for r in reversed(engine.requests) if HEAD in r.messages[0].content)
+    lines = last.messages[0].content.removeprefix(HEAD).strip().split("\n")
     position = len(log.envelopes)
     behind = {
         line: recall.text_behind(

@@ -25,6 +25,7 @@ from accord import Agent, Retry, Runtime, gather, sleep, step, tool
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, send
+from accord.comm.memory import Memory
 from accord.engine.base import Reply, Request, ToolCall
 from accord.errors import (
     CallTimeoutError,
@@ -275,6 +276,30 @@ async def watching(_: int) -> list[Any]:
     return await gather(watcher(), walker())
 
 
+async def remembering(_: int) -> list[Any]:
+    memory = Memory()
+
+    async def branch(index: int) -> list[Any]:
+        await wait()
+        key = memory.add(f"vault {index} holds {index * 7} coins", tags="vault")
+        memory.add("a draft", f"draft/{index}")
+        await wait()
+        memory.add(f"draft {index}, the second", f"draft/{index}")
+        if index == 2:
+            memory.remove("draft/2")
+        found = await memory.search("old coins", at=pin)
+        return [key, await book(found[0].text), memory.get(f"draft/{index}")]
+
+    memory.add("the old coins are lost", "old")
+    pin = memory.position()
+    memory.add("the old coins are found", "old")
+    made = await gather(branch(index) for index in range(3))
+    found = await memory.search("coins of vault 1, draft 2", 9)
+    booked = await book(found[0].key)
+    tagged = await memory.search("coins", tags="vault")
+    return [made, [(item.key, item.value, item.score) for item in (*found, *tagged)], booked]
+
+
 async def reading(_: int) -> list[Any]:
     board.write("brief", "The brief of all. " * 20)
     board.write("plan", {"a": 1})
@@ -314,6 +339,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "conflicting": (conflicting, 0),
     "mailing": (mailing, 0),
     "watching": (watching, 0),
+    "remembering": (remembering, 0),
     "reading": (reading, 0),
     "guarding": (guarding, 0),
 }

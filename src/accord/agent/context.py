@@ -25,9 +25,8 @@ from accord.flow.scope import Scope
 from accord.log.events import View
 from accord.tokens.count import estimate
 from accord.tokens.encode import encode
-from accord.tokens.summary import Summary, pays, summarise
+from accord.tokens.summary import HEAD, Summary, pays, summarise
 
-SUMMARY_HEAD = "What came before, in short; recall a handle (#...) for the full text:"
 RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
 KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
 
@@ -129,9 +128,10 @@ class Composer:
     def _pays(self, whole: Outlook, short: Outlook, engine: Capabilities, cost: int = 0) -> bool:
         made, declared = len(self._talks), self._sight.turns
         left = made if declared is None else declared - made  # as many as there have been
+        in_both = _tokens_in_both(whole.messages, short.messages)
         return pays(
-            whole.tokens,
-            short.tokens,
+            whole.tokens - in_both,
+            short.tokens - in_both,
             max(left, 1),
             engine.cached_price,
             cost=cost,
@@ -312,11 +312,19 @@ def _summarised(summary: Summary) -> list[Message]:
 
 def summary_message(text: str) -> Message:
     """The layer that stands for what came before."""
-    return Message(role="system", content=f"{SUMMARY_HEAD}\n{text}", origin="board")
+    return Message(role="system", content=f"{HEAD}\n{text}", origin="board")
+
+
+def _tokens_in_both(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Of the messages that both begin or end with."""
+    most = min(len(one), len(other))
+    head = next((i for i in range(most) if one[i] != other[i]), most)
+    tail = next((i for i in range(most - head) if one[-1 - i] != other[-1 - i]), most - head)
+    return sum(estimate(message.content) for message in [*one[:head], *one[len(one) - tail :]])
 
 
 def _names_handles(messages: Iterable[Message]) -> bool:
-    heads = (SUMMARY_HEAD, KEYS_HEAD, RESULTS_HEAD)
+    heads = (HEAD, KEYS_HEAD, RESULTS_HEAD)
     return any(head in message.content for message in messages for head in heads)
 
 

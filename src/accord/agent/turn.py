@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from accord.agent import recall
-from accord.agent.context import SUMMARY_HEAD, Composer, Outlook, asked, summary_message
+from accord.agent.context import Composer, Outlook, asked, summary_message
 from accord.agent.reading import Item
 from accord.agent.request import ask
 from accord.agent.rounds import Rounds
@@ -39,7 +39,7 @@ from accord.log.events import Looked
 from accord.sync.gather import gather
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
-from accord.tokens.summary import pays
+from accord.tokens.summary import HEAD, pays
 
 if TYPE_CHECKING:
     from accord.agent.agent import Agent
@@ -140,7 +140,7 @@ class Turn(Generic[T]):
         handles = f"{covered[0].handle}-{covered[-1].handle}"
         text = f"{handles}: {shortened(told, most - estimate(handles) - 1)}"
         messages = [
-            summary_message(text) if SUMMARY_HEAD in message.content else message
+            summary_message(text) if HEAD in message.content else message
             for message in outlook.messages
         ]
         return replace(outlook, messages=messages)

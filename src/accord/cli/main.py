@@ -17,6 +17,7 @@ from accord.cli.failures import FAILED, INTERRUPTED, USAGE, Interrupted, tell
 from accord.cli.inputs import Given
 from accord.cli.interrupt import treat_sigterm_as_ctrl_c
 from accord.cli.streams import open_standard_streams, say, silence_stdout
+from accord.engine.base import Prices
 
 COMMANDS = {
     "demo": "accord.cli.demo:demo_command",
@@ -79,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_resume(add("resume", "go on with a run that stopped"))
     _add_runs(add("runs", "list the runs in the log, newest first"))
     _add_show(add("show", "the calls of a run as a tree, or what one of them was sent and gave"))
-    _add_one(add("tax", "where every token and every second of a run went"), json=True)
+    _add_tax(add("tax", "where every token and every second of a run went; or of a message log"))
     _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
     _add_prune(add("prune", "remove old runs from the log"))
     _add_one(add("delete", "remove one run from the log"), json=False)
@@ -151,6 +152,24 @@ def _add_one(parser: argparse.ArgumentParser, *, json: bool) -> None:
         _add_json(parser)
 
 
+def _add_tax(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run",
+        metavar="RUN|FILE",
+        type=_name,
+        help="a run; or a file of another system's messages: what was sent of them, and what would "
+        "be under each policy of visibility",
+    )
+    parser.add_argument(
+        "--prices",
+        metavar="PROMPT,CACHED",
+        type=_prices,
+        help="for a FILE: US dollars per million prompt tokens; default: those of its models",
+    )
+    _add_log(parser)
+    _add_json(parser)
+
+
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_one(parser, json=True)
     parser.add_argument(
@@ -206,6 +225,17 @@ def _whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return convert
+
+
+def _prices(text: str) -> Prices:
+    try:
+        prompt, cached = (float(part) for part in text.split(","))
+    except ValueError:
+        prompt = cached = -1.0
+    if not (0 <= prompt < 1e6 and 0 <= cached < 1e6):
+        msg = f"{text!r} is not two prices, such as 2.50,0.25"
+        raise argparse.ArgumentTypeError(msg)
+    return Prices(prompt=prompt, cached=cached, completion=0.0)
 
 
 def _days(text: str) -> float:

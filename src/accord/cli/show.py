@@ -1,4 +1,4 @@
-"""``accord show`` and ``accord tax``: one run, read off its log."""
+"""``accord show`` and ``accord tax``: one run, read off its log, or a file of messages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from accord.cli.render import (
     styled,
     tax_lines,
 )
+from accord.cli.sent import file_of, sent_command
 from accord.cli.stores import reading, status_of, when
 from accord.cli.streams import Answer, next_command
 from accord.cli.tree import Node, cut_replies, flatten, tree_of
@@ -43,6 +44,10 @@ STYLES = {
 
 def tax_command(options: argparse.Namespace) -> int:
     """``accord tax``."""
+    if (path := file_of(options)) is not None:
+        return sent_command(options, path)
+    if options.prices is not None:
+        raise UsageError("--prices is for a FILE of messages; a run has the prices of its engine")
     answer = Answer()
     with reading(options.log) as store:
         log = _begun(store, options.run)

@@ -18,6 +18,8 @@ SHARE = 0.04
 """Of the tokens that a line stands for, by estimate: 5% by any tokenizer."""
 SHORTEST_LINE = 12
 """Tokens; less says nothing beside its handle."""
+HEAD = "What came before, in short; recall a handle (#...) for the full text:"
+"""What stands over a summary in a prompt."""
 WRITE_PRICE = 1.15
 """What a prompt costs that is read for the first time and kept in a cache."""
 
@@ -49,14 +51,13 @@ class Summary(NamedTuple):
 def summarise(items: Sequence[Piece], most: int) -> Summary:
     """A summary of ``items``, oldest first, in at most ``most`` tokens and 5% of theirs."""
     share = SHARE
-    while True:
-        summary, tokens = _lines(items, share)
-        if tokens <= most or len(items) < 2:
-            return summary
+    while (summary := _lines(items, share, most)) is None:
         share /= 2
+    return summary
 
 
-def _lines(items: Sequence[Piece], share: float) -> tuple[Summary, int]:
+def _lines(items: Sequence[Piece], share: float, most: int) -> Summary | None:
+    """A line for each item or group of items; None if they take more than ``most``."""
     lines: list[str] = []
     covered = spent = stands_for = waiting = 0
     for index, item in enumerate(items):
@@ -67,9 +68,11 @@ def _lines(items: Sequence[Piece], share: float) -> tuple[Summary, int]:
         line = _line(items[covered : index + 1], budget)
         lines.append(line)
         spent += estimate(line)
+        if spent > most and len(items) > 1:
+            return None
         stands_for += waiting
         covered, waiting = index + 1, 0
-    return Summary("\n".join(lines), covered, stands_for), spent
+    return Summary("\n".join(lines), covered, stands_for)
 
 
 def _line(items: Sequence[Piece], budget: int) -> str:
@@ -91,6 +94,7 @@ def pays(
 ) -> bool:
     """Whether to go on with ``after`` prompt tokens in place of ``before``, for so many calls.
 
+    What both begin or end with is left out of both: it is read alike either way.
     A cached token costs ``cached_price`` of a fresh one, and one that is read for the first time
     a little more than that. The new prompt has to be read first, and so has the old one unless it
     is ``in_cache``. ``cost`` is what making the summary takes, in fresh tokens. At a price of 1
