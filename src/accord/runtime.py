@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from accord._version import __version__
 from accord.clock import Clock, WallClock
 from accord.comm.mailbox import Message, dead_letters
-from accord.engine.base import Engine, Usage
+from accord.engine.base import Engine, Prices, Usage
 from accord.errors import UsageError
 from accord.flow.execution import Execution, Listener
 from accord.flow.load import (
@@ -58,6 +58,8 @@ class Result(Generic[T]):
     run_id: str
     log: Log
     leaked_threads: int = 0
+    prices: Prices | None = None
+    """What the engine takes, for what was saved."""
 
     @cached_property
     def usage(self) -> Usage:
@@ -77,7 +79,7 @@ class Result(Generic[T]):
     @cached_property
     def tax(self) -> Tax:
         """Where every token and every second went."""
-        return tax_of(self.log)
+        return tax_of(self.log, self.prices)
 
 
 class Options(TypedDict, total=False):
@@ -351,7 +353,11 @@ class Runtime:
             opened(log)
         output = await run_flow(flow, inputs, execution, first)
         return Result(
-            output=output, run_id=log.run, log=log, leaked_threads=execution.leaked_threads
+            output=output,
+            run_id=log.run,
+            log=log,
+            leaked_threads=execution.leaked_threads,
+            prices=execution.gates.of(None).capabilities.prices,
         )
 
 

@@ -16,6 +16,7 @@ from accord.agent.reading import POLICIES, Policy
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, dead_letters, send
+from accord.comm.memory import Memory
 from accord.engine.base import Capabilities, Reply, Request, ToolCall, joined
 from accord.engine.wire import body, encode
 from accord.errors import ContextTooLongError, RejectedError, ToolError, UsageError
@@ -724,3 +725,24 @@ def test_whatever_a_tool_does_its_call_is_answered() -> None:
     assert answers["failing"] == "error: ValueError: 不可"
     assert answers["hanging"].startswith("error: CallTimeoutError: tool hanging took longer")
     assert encode(body(engine.requests[1], "m", stream=False))
+
+
+def test_an_agent_gets_from_a_memory_what_goes_with_what_it_is_asked() -> None:
+    memory = Memory("facts")
+    clerk = Agent("clerk", "Answer.", memory=memory, recalls=2, sees="diff")
+
+    async def flow() -> Any:
+        for number, place in enumerate(["harbour", "market", "castle", "bridge"]):
+            memory.add(f"The {place} opens at {number + 6} o'clock.", key=place)
+        await clerk("When does the castle open?")
+        await clerk("And the bridge?")
+
+    engine = ScriptedEngine(by_agent)
+    result = play(flow, engine)
+    first, second = engine.requests
+    assert "The castle opens at 8" in first.messages[-1].content
+    assert first.messages[-1].origin == "memory"
+    assert "market" not in text_of(first)
+    assert "The bridge opens at 9" in second.messages[-1].content
+    assert text_of(second).count("The castle opens") <= 1, "what passes is not kept"
+    assert tax_of(result.log).tokens.by_origin["memory"] > 0

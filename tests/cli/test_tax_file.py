@@ -93,7 +93,7 @@ def test_a_run_of_the_log_comes_before_a_file_of_its_name(cli: Cli) -> None:
     written(cli, HISTORY, name="other")
     assert "Who&When" in cli("tax", "other", code=0).out
     assert "there is no run 'absent'" in cli("tax", "absent", code=2).err
-    assert "for a FILE" in cli("tax", "both", "--prices", "1,0.1", code=2).err
+    assert "Tax of run both" in cli("tax", "both", "--prices", "1,0.1", code=0).out
 
 
 @pytest.mark.parametrize(

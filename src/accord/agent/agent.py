@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -31,6 +31,9 @@ from accord.flow.step import step
 from accord.log.blobs import digest_of
 from accord.log.events import Reducer
 from accord.sync.gather import gather
+
+if TYPE_CHECKING:
+    from accord.comm.memory import Memory
 
 T = TypeVar("T")
 
@@ -62,6 +65,8 @@ class AgentOptions(TypedDict, total=False):
     turns: int | None
     summary_tokens: int
     summariser: Agent[str] | None
+    memory: Memory | None
+    recalls: int
     ending: Ending | None
     guard: Callable[..., Any] | None
 
@@ -94,6 +99,8 @@ class Agent(Generic[T]):
     ``turns``           how often it will be called in a run, if known: tells when to summarise
     ``summary_tokens``  the most that a summary may take
     ``summariser``      an agent that writes summaries; without one, sentences are extracted
+    ``memory``          a :class:`accord.comm.memory.Memory`, of which it is shown the ``recalls``
+                        items that go best with what it is asked
     ``ending``          who may end the conversation, and how
     ``guard``           ``guard(*inputs)``, a step beside the first request: if it raises, so does
                         the call, and no tool with effects has run
@@ -120,6 +127,7 @@ class Agent(Generic[T]):
     sight: Sight
     writes: tuple[Write, ...]
     summariser: Agent[str] | None
+    memory: Memory | None
     ending: Ending | None
     guard: Callable[..., Any] | None
     reply_type: OutputType = field(repr=False, compare=False)
@@ -157,6 +165,7 @@ class Agent(Generic[T]):
         _check(name, options)
         who = f"agent {name!r}"
         reads = options.get("reads", ())
+        memory = options.get("memory")
         sees = options.get("sees") or ("diff" if reads else "nothing")
         put = object.__setattr__
         put(self, "name", name)
@@ -186,11 +195,14 @@ class Agent(Generic[T]):
                 sees=sees,
                 turns=options.get("turns"),
                 summary_tokens=options.get("summary_tokens", 800),
+                memory=memory.name if memory is not None else "",
+                recalls=options.get("recalls", 5),
                 writes_summaries=options.get("summariser") is not None,
             ),
         )
         put(self, "writes", destinations(options.get("writes", ()), who))
         put(self, "summariser", options.get("summariser"))
+        put(self, "memory", memory)
         put(self, "ending", options.get("ending"))
         put(self, "guard", options.get("guard"))
         put(self, "reply_type", OutputType(output))
@@ -306,7 +318,7 @@ def _version(instructions: str, request: Request, sight: Sight) -> str:
         raise UsageError(f"{msg} ({error})") from error
 
 
-_POSITIVE = ("max_tokens", "result_tokens", "loop_limit", "turns", "summary_tokens")
+_POSITIVE = ("max_tokens", "result_tokens", "loop_limit", "turns", "summary_tokens", "recalls")
 _NOT_NEGATIVE = ("repairs", "tool_rounds")
 
 

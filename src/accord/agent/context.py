@@ -20,7 +20,7 @@ from typing import Any
 
 from accord.agent.reading import Item, Policy, Read, items_of
 from accord.agent.session import Talk, item_of, messages_of, talks_before
-from accord.engine.base import Capabilities, Message
+from accord.engine.base import Capabilities, Message, Origin
 from accord.flow.scope import Scope
 from accord.log.events import View
 from accord.tokens.count import estimate
@@ -28,6 +28,7 @@ from accord.tokens.encode import encode
 from accord.tokens.summary import HEAD, Summary, pays, summarise
 
 RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
+_MEMORY = Read("*", "memory", "last")
 KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
 
 
@@ -44,13 +45,16 @@ class Sight:
     sees: Policy = "nothing"
     turns: int | None = None
     summary_tokens: int = 800
+    memory: str = ""
+    """The memory from which it gets what goes best with what it is asked."""
+    recalls: int = 5
     writes_summaries: bool = False
     """An agent makes them, which costs reading what they stand for."""
 
     @property
     def looks(self) -> bool:
         """Whether there is anything to look at."""
-        return bool(self.shares or self.reads) or self.keeps_history
+        return bool(self.shares or self.reads or self.memory) or self.keeps_history
 
     @property
     def keeps_history(self) -> bool:
@@ -96,10 +100,18 @@ class Composer:
     """Puts the first prompt of a call together, as of a position of the log."""
 
     def __init__(
-        self, agent: str, role: Sequence[Message], sight: Sight, scope: Scope, position: int
+        self,
+        agent: str,
+        role: Sequence[Message],
+        sight: Sight,
+        recalled: Sequence[Item],
+        *,
+        scope: Scope,
+        position: int,
     ) -> None:
         self._agent = agent
         self._role = role
+        self._recalled = recalled
         self._sight = sight
         self._log = scope.execution.log
         self._position = position
@@ -225,10 +237,12 @@ class Composer:
                     tally.count_lines(read, items, lines)
                 case _:
                     pass
-        if not shown:
-            return []
-        text = "\n\n".join(shown)
-        return [Message(role="user", content=text, origin="board", kept=False)]
+        return [*_passing(shown, "board"), *self._remembered(tally)]
+
+    def _remembered(self, tally: _Tally) -> list[Message]:
+        """What a memory held that goes with what is asked."""
+        tally.count(_MEMORY, self._recalled)
+        return _passing([item.shown for item in self._recalled], "memory")
 
     def _items(self, read: Read, since: int = 0) -> list[Item]:
         found = self._found.get((read, since))
@@ -243,6 +257,8 @@ class Composer:
         for read in (*self._sight.shares, *self._sight.reads):
             for item in self._items(read):
                 yield read, item
+        for item in self._recalled:
+            yield _MEMORY, item
 
 
 class _Tally:
@@ -304,6 +320,11 @@ def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
         return []
     text = "\n\n".join(item.shown for item in items)
     return [Message(role=role, content=text, origin="board")]
+
+
+def _passing(shown: Sequence[str], origin: Origin) -> list[Message]:
+    text = "\n\n".join(shown)
+    return [Message(role="user", content=text, origin=origin, kept=False)] if shown else []
 
 
 def _summarised(summary: Summary) -> list[Message]:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from accord.comm.put import space_of
 from accord.comm.space import MISSING, Order, Write, is_pattern, matches, order_of
 from accord.errors import UnserializableError, UsageError
-from accord.log.events import Space
+from accord.log.events import Space, Written
 from accord.log.log import Log
 from accord.tokens.count import estimate
 from accord.tokens.diff import diff, written
 from accord.tokens.encode import encode, plain
+
+if TYPE_CHECKING:
+    from accord.comm.memory import Found, Memory
 
 Policy = Literal["nothing", "keys", "last", "diff", "summary", "full"]
 """How much an agent sees of what it reads.
@@ -107,6 +110,21 @@ def items_of(
         if (changed is None or key in changed) and not matches(key, others):
             found += _items(log, read.space, key, since, position)
     return sorted(found, key=lambda item: (item.order, item.seq))
+
+
+async def recalled(memory: Memory, asked: str, limit: int, log: Log) -> list[Item]:
+    """What a memory holds that goes best with what is asked, the best first."""
+    if not asked.strip():
+        return []
+    found = await memory.search(asked, limit)
+    return [_found(log, each) for each in found]
+
+
+def _found(log: Log, found: Found) -> Item:
+    envelope = log.envelopes[found.version]
+    assert isinstance(envelope.event, Written)
+    write = Write(envelope.seq, envelope.scope, envelope.event, late=False)
+    return _item("memory", write, found.key, found.text)
 
 
 def _items(log: Log, space: Space, key: str, since: int, position: int) -> list[Item]:

@@ -15,7 +15,7 @@ import msgspec
 
 from accord.agent import recall
 from accord.agent.context import Composer, Outlook, asked, summary_message
-from accord.agent.reading import Item
+from accord.agent.reading import Item, recalled
 from accord.agent.request import ask
 from accord.agent.rounds import Rounds
 from accord.agent.schema import InvalidReplyError
@@ -88,7 +88,12 @@ class Turn(Generic[T]):
         """The agent's answer."""
         agent = self._agent
         self._engine = await self._scope.execution.gates.of(agent.engine).start()
-        outlook = self._look()
+        found: list[Item] = []
+        if agent.memory is not None:
+            log = self._scope.execution.log
+            question = "\n".join(message.content for message in self._asked)
+            found = await recalled(agent.memory, question, agent.sight.recalls, log)
+        outlook = self._look(found)
         if agent.summariser is not None and outlook.covered:
             outlook = await self._in_its_words(outlook, agent.summariser)
         self._rounds, self._opened = Rounds(outlook.messages), outlook.opened
@@ -106,7 +111,7 @@ class Turn(Generic[T]):
             except InvalidReplyError as error:
                 self._send_back(reply, error)
 
-    def _look(self) -> Outlook:
+    def _look(self, found: Sequence[Item]) -> Outlook:
         """What the prompt begins with. What it shows of others' writing is recorded."""
         agent = self._agent
         if not agent.sight.looks:
@@ -116,7 +121,10 @@ class Turn(Generic[T]):
 
         def decide(scope: Scope, position: int) -> Looked:
             nonlocal outlook
-            composer = Composer(agent.name, agent.role, agent.sight, scope, position)
+            sight = agent.sight
+            composer = Composer(
+                agent.name, agent.role, sight, found, scope=scope, position=position
+            )
             outlook = composer.compose(self._asked, most, self._engine)
             return Looked(what=VIEW, by=agent.name, views=outlook.views, took=agent.sight.mailboxes)
 

@@ -164,7 +164,7 @@ def _add_tax(parser: argparse.ArgumentParser) -> None:
         "--prices",
         metavar="PROMPT,CACHED",
         type=_prices,
-        help="for a FILE: US dollars per million prompt tokens; default: those of its models",
+        help="US dollars per million prompt tokens, fresh and cached; default: the model's",
     )
     _add_log(parser)
     _add_json(parser)

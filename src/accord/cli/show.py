@@ -46,12 +46,10 @@ def tax_command(options: argparse.Namespace) -> int:
     """``accord tax``."""
     if (path := file_of(options)) is not None:
         return sent_command(options, path)
-    if options.prices is not None:
-        raise UsageError("--prices is for a FILE of messages; a run has the prices of its engine")
     answer = Answer()
     with reading(options.log) as store:
         log = _begun(store, options.run)
-        tax = tax_of(log)
+        tax = tax_of(log, options.prices)
         if options.json:
             answer.document(tax.to_dict())
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accord.engine.base import Capabilities
+from accord.engine.prices import prices_of
 from accord.engine.shapes import items, mapping
 from accord.engine.wire import encode
 from accord.errors import EngineError, EngineProtocolError, EngineUnavailableError
@@ -59,12 +60,14 @@ async def probe(
     chosen = model or (served[0] if served else "")
     entry = next((entry for entry in entries if entry.get("id") == chosen), mapping(None))
     found = await _kind(ask, entry, chosen, alone=len(entries) == 1)
+    if prices is None and url("").startswith("https:"):  # at home, models are named at will
+        prices = prices_of(chosen)
     capabilities = Capabilities(
         model=chosen,
         concurrency=found.concurrency if concurrency is None else concurrency,
         window=found.window,
         kv_tokens=found.kv_tokens,
-        prefix_cache=found.prefix_cache,
+        prefix_cache=found.prefix_cache or (prices is not None and prices.cached is not None),
         tokenizer=found.tokenizer,
         prices=prices,
     )

@@ -15,7 +15,8 @@ import msgspec
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Prices, Usage
-from accord.log.events import CallCancelled, CallFailed
+from accord.engine.prices import prices_of
+from accord.log.events import CallCancelled, CallFailed, CallFinished
 from accord.log.fold import Call, Calls, index_calls
 from accord.log.log import Log
 from accord.observe.critical import PARTS, Segment, critical_path
@@ -119,11 +120,14 @@ def usage_of(calls: Calls) -> Usage:
 
 
 def tax_of(log: Log, prices: Prices | None = None) -> Tax:
-    """The report on a run, finished or not. ``prices`` are for what was saved."""
+    """The report on a run, finished or not.
+
+    ``prices`` are for what was saved; without them, those of the model that answered, if known.
+    """
     calls = index_calls(log.envelopes)
     entries = ledger_of(log, calls.by_start.values())
     path = critical_path(log.envelopes, calls, {entry.call.start.seq: entry for entry in entries})
-    edges = edges_of(log.envelopes, calls, prices)
+    edges = edges_of(log.envelopes, calls, prices or _known_prices(log, calls))
     tokens = _tokens(calls, entries, edges)
     agents = _agents(calls, entries)
     makespan_ns = log.envelopes[-1].at - log.envelopes[0].at if log.envelopes else 0
@@ -138,6 +142,15 @@ def tax_of(log: Log, prices: Prices | None = None) -> Tax:
         critical_path=tuple(path),
         closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
     )
+
+
+def _known_prices(log: Log, calls: Calls) -> Prices | None:
+    """By the model's name, if its requests had a price at all: else it is somebody's own."""
+    for call in calls.by_start.values():
+        if call.started.kind == "request" and isinstance(call.ended, CallFinished):
+            reply = log.values.decode(call.ended.output)
+            return prices_of(reply.model) if call.ended.cost else None
+    return None
 
 
 def _closes(
