@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from accord import Agent, Prices, Runtime, gather, run, sleep, step
 from accord.clock import VirtualClock, WallClock, run_virtual
 from accord.engine.base import Capabilities, Reply, Request, Timings, Usage
+from accord.engine.usage import normalise_usage
 from accord.log.store.base import Lease, Store
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
@@ -273,3 +274,20 @@ def test_a_quantile_is_a_value_that_was_measured() -> None:
     assert quantile([7], 0.99) == 7
     assert quantile(list(range(1, 101)), 0.5) == 50
     assert quantile(list(range(1, 101)), 0.99) == 99
+
+
+def test_what_a_cache_gave_and_took_survives_to_the_end() -> None:
+    """USG-11: cached_tokens and cache_write_tokens, from the wire to the sum of a run."""
+    details = {"cached_tokens": 60, "cache_write_tokens": 10}
+    usage = normalise_usage(
+        {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
+    )
+    engine = ScriptedEngine(Reply(text="ok", usage=usage))
+
+    async def flow() -> None:
+        for _ in range(2):
+            await Agent("a")("x")
+
+    result = run(flow, engine=engine, log="memory")
+    assert (result.usage.cached, result.usage.cache_write) == (120, 20)
+    assert result.tax.tokens.cached == 120

@@ -25,7 +25,7 @@ from accord.flow.scope import Scope
 from accord.log.events import View
 from accord.tokens.count import estimate
 from accord.tokens.encode import encode
-from accord.tokens.summary import HEAD, Summary, pays, summarise
+from accord.tokens.summary import HEAD, pays, summarise
 
 RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
 _MEMORY = Read("*", "memory", "last")
@@ -155,47 +155,42 @@ class Composer:
         talk = self._talks[-1]
         tally = _Tally(self._everything())
         tally.carry(talk.views)
-        news: list[Item] = []
-        for read in (*self._sight.shares, *self._sight.reads):
-            if read.keeps_history or read in self._sight.shares:
-                found = self._items(read, talk.looked)
-                new = [item for item in found if not self._said(item)]
-                tally.count(read, new)
-                news += new
+        news = [
+            item
+            for read in (*self._sight.shares, *self._sight.reads)
+            if read.keeps_history or read in self._sight.shares
+            for item in self._items(read, talk.looked)
+            if not self._said(item)
+        ]
+        tally.count(news)
         history = messages_of(self._log, talk)
         messages = [*history, *_shown(news), *asked, *self._state(tally)]
         return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
 
     def _afresh(self, asked: list[Message], *shortened: Policy) -> Outlook:
         """No history: what reads of a policy in ``shortened`` held before is summarised."""
-        tally = _Tally(self._everything())
         shares = [item for read in self._sight.shares for item in self._items(read)]
-        for read in self._sight.shares:
-            tally.count(read, self._items(read))
         old = [item_of(self._log, talk) for talk in self._talks]
         new: list[Item] = []
-        policy_of: dict[int, Read] = {}
+        whole: list[Item] = []
         for read in self._sight.reads:
-            if not read.keeps_history:
-                continue
             found = [item for item in self._items(read) if not self._said(item)]
-            policy_of.update((item.seq, read) for item in found)
-            fresh = found if read.policy not in shortened else self._unseen(found)
-            numbers = {item.seq for item in fresh}
-            old += [item for item in found if item.seq not in numbers]
-            new += fresh
-        old.sort(key=_by_place)
-        summary = summarise(old, self._sight.summary_tokens)
-        new = sorted([*old[summary.covered :], *new], key=_by_place)
-        for item in new:
-            if item.seq in policy_of:
-                tally.count(policy_of[item.seq], [item])
-        tally.count_summary(policy_of, old[: summary.covered], summary)
+            if read.policy in shortened:
+                seen = self._seen(found)
+                old += found[:seen]
+                new += found[seen:]
+            elif read.keeps_history:
+                whole += found
+        text, covered, left = self._shorten(sorted(old, key=_by_place), new)
+        shown = sorted([*left, *whole], key=_by_place)
+        tally = _Tally(self._everything())
+        tally.count([*shares, *shown])
+        tally.count_summary(covered, text)
         messages = [
             *_shown(shares, "system"),
-            *_summarised(summary),
+            *([summary_message(text)] if covered else []),
             *self._role,
-            *_shown(new),
+            *_shown(shown),
             *asked,
             *self._state(tally),
         ]
@@ -203,17 +198,31 @@ class Composer:
             messages=messages,
             views=tally.views(),
             opened=_names_handles(messages),
-            covered=tuple(old[: summary.covered]),
+            covered=tuple(covered),
         )
 
-    def _unseen(self, found: list[Item]) -> list[Item]:
-        """What came since the agent last looked, or the last item if it never did; no giants."""
-        if self._talks:
-            looked = self._talks[-1].looked
-            new = [item for item in found if item.seq >= looked]
-        else:
-            new = found[-1:]
-        return [item for item in new if item.tokens <= self._sight.summary_tokens]
+    def _seen(self, found: list[Item]) -> int:
+        """How many of ``found`` are old: seen before, or all but the last at the first look.
+
+        Up to the first that is new in the order of the program: what stands behind it is shown.
+        """
+        if not self._talks:
+            return max(len(found) - 1, 0)
+        looked = self._talks[-1].looked
+        return next((i for i, item in enumerate(found) if item.seq >= looked), len(found))
+
+    def _shorten(self, old: list[Item], new: list[Item]) -> tuple[str, list[Item], list[Item]]:
+        """A summary, what it stands for, and what is left to show: the new, but for giants."""
+        most = self._sight.summary_tokens
+        summary = summarise(old, most)
+        lines, covered, shown = [summary.text], old[: summary.covered], old[summary.covered :]
+        for item in sorted(new, key=_by_place):
+            if item.tokens > most and (line := summarise([item], most)).covered:
+                lines.append(line.text)
+                covered.append(item)
+            else:
+                shown.append(item)
+        return "\n".join(filter(None, lines)), covered, shown
 
     def _said(self, item: Item) -> bool:
         """It is the agent's own answer in an earlier call, and so in its history."""
@@ -227,21 +236,21 @@ class Composer:
             match read.policy:
                 case "full":
                     shown += [item.shown for item in items]
-                    tally.count(read, items)
+                    tally.count(items)
                 case "last":
                     shown += [item.shown for item in items[-1:]]
-                    tally.count(read, items[-1:])
+                    tally.count(items[-1:])
                 case "keys" if items:
                     lines = [f"{item.handle} {item.title} {item.tokens}" for item in items]
                     shown.append("\n".join([KEYS_HEAD, *lines]))
-                    tally.count_lines(read, items, lines)
+                    tally.count_lines(items, lines)
                 case _:
                     pass
         return [*_passing(shown, "board"), *self._remembered(tally)]
 
     def _remembered(self, tally: _Tally) -> list[Message]:
         """What a memory held that goes with what is asked."""
-        tally.count(_MEMORY, self._recalled)
+        tally.count(self._recalled)
         return _passing([item.shown for item in self._recalled], "memory")
 
     def _items(self, read: Read, since: int = 0) -> list[Item]:
@@ -262,14 +271,16 @@ class Composer:
 
 
 class _Tally:
-    """Adds up what was shown of whose writing."""
+    """Adds up what was shown of whose writing, by writer and policy."""
 
     def __init__(self, everything: Iterable[tuple[Read, Item]]) -> None:
         self._full: Counter[tuple[str, str]] = Counter()
         self._sent: Counter[tuple[str, str]] = Counter()
         self._new: Counter[tuple[str, str]] = Counter()
+        self._policies: dict[int, Policy] = {}
         for read, item in everything:
             self._full[item.writer, read.policy] += item.tokens
+            self._policies[item.seq] = read.policy
 
     def carry(self, views: Iterable[View]) -> None:
         """What the history holds already."""
@@ -277,26 +288,21 @@ class _Tally:
             if view.policy in ("diff", "summary"):
                 self._sent[view.writer, view.policy] += view.sent
 
-    def count(self, read: Read, items: Iterable[Item]) -> None:
+    def count(self, items: Iterable[Item]) -> None:
         """``items`` are shown in full."""
         for item in items:
-            self._add(item.writer, read.policy, item.tokens)
+            self._add(item, item.tokens)
 
-    def count_lines(self, read: Read, items: Sequence[Item], lines: Sequence[str]) -> None:
+    def count_lines(self, items: Sequence[Item], lines: Sequence[str]) -> None:
         """``items`` are shown as ``lines``, one each."""
         for item, line in zip(items, lines, strict=True):
-            self._add(item.writer, read.policy, estimate(line))
+            self._add(item, estimate(line))
 
-    def count_summary(
-        self, policy_of: Mapping[int, Read], items: Iterable[Item], summary: Summary
-    ) -> None:
+    def count_summary(self, items: Sequence[Item], text: str) -> None:
         """``items`` are shown in a summary, each by its share."""
-        tokens = estimate(summary.text)
+        whole = sum(item.tokens for item in items)
         for item in items:
-            read = policy_of.get(item.seq)
-            if read is not None:
-                share = round(tokens * item.tokens / summary.stands_for)
-                self._add(item.writer, read.policy, share)
+            self._add(item, round(estimate(text) * item.tokens / whole))
 
     def views(self) -> tuple[View, ...]:
         return tuple(
@@ -310,9 +316,11 @@ class _Tally:
             for (writer, policy), full in sorted(self._full.items())
         )
 
-    def _add(self, writer: str, policy: str, tokens: int) -> None:
-        self._sent[writer, policy] += tokens
-        self._new[writer, policy] += tokens
+    def _add(self, item: Item, tokens: int) -> None:
+        policy = self._policies.get(item.seq)
+        if policy is not None:  # else it is the agent's own
+            self._sent[item.writer, policy] += tokens
+            self._new[item.writer, policy] += tokens
 
 
 def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
@@ -325,10 +333,6 @@ def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
 def _passing(shown: Sequence[str], origin: Origin) -> list[Message]:
     text = "\n\n".join(shown)
     return [Message(role="user", content=text, origin=origin, kept=False)] if shown else []
-
-
-def _summarised(summary: Summary) -> list[Message]:
-    return [summary_message(summary.text)] if summary.covered else []
 
 
 def summary_message(text: str) -> Message:
