@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from threading import Event as ThreadEvent
 from threading import Thread
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from accord.clock import Clock
 from accord.errors import FencedError, LogCorruptError, LogError
@@ -170,12 +170,12 @@ class Log:
         kept = self._folds.get(kind)
         if kept is None:
             kept = self._folds[kind] = _Kept(kind())
-        envelopes, state = self.envelopes, kept.state
+        envelopes = self.envelopes
         while kept.position < len(envelopes):
             envelope = envelopes[kept.position]
             kept.position += 1
-            state.add(envelope)
-        return cast("F", state)
+            kept.state.add(envelope)
+        return kept.state  # pyright: ignore[reportReturnType]  # a key of the dict made it
 
     async def changed(self, seen: int) -> None:
         """Return when there are more than ``seen`` events."""
