@@ -19,7 +19,7 @@ from bench.harness import Row
 
 QUICK = False  # needs the local model
 TURNS, FACTS = 200, 30
-talker = Agent("talker", "Talk.", sees="summary", turns=10 * TURNS)
+talker = Agent("talker", "Talk.", sees="summary", expected_calls=10 * TURNS)
 
 
 def run() -> list[Row]:
@@ -57,7 +57,7 @@ async def _measure(count: Tokenizer) -> list[Row]:
     position = len(log.envelopes)
     behind = {
         line: recall.text_behind(
-            log, line.split(" ")[0].rstrip(":"), "talker", talker.sight, position
+            log, line.split(" ")[0].rstrip(":"), "talker", talker.spec, position
         )
         for line in lines
     }

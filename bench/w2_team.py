@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from accord import Agent, Runtime
-from accord.agent.reading import Policy
+from accord.agent.reading import Visibility
 from accord.comm.blackboard import Blackboard
 from accord.engine.base import Request
 from accord.testing.scripted import ScriptedEngine
@@ -63,7 +63,7 @@ async def _measure(count: Tokenizer) -> list[Row]:
     ]
 
 
-async def _sent(policy: Policy, task: str, said: list[str], count: Tokenizer) -> Sent:
+async def _sent(policy: Visibility, task: str, said: list[str], count: Tokenizer) -> Sent:
     engine = ScriptedEngine(cast("Callable[[Request], str]", lambda r: said[int(r.agent[7:])]))
 
     async def team(task: str) -> None:

@@ -42,10 +42,14 @@ def test_every_setting_is_in_the_readme() -> None:
 
 
 def test_every_event_is_in_the_architecture() -> None:
-    from accord.log.events import Fact
+    from accord.log.events import Fact, Note
 
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    assert not [kind.__name__ for kind in Fact.__subclasses__() if kind.__name__ not in text]
+    assert not [
+        kind.__name__
+        for kind in {*Fact.__subclasses__(), *Note.__subclasses__()}
+        if kind.__name__ not in text
+    ]
 
 
 def test_the_figures_of_the_readme_are_the_kept_results() -> None:

@@ -1,9 +1,9 @@
 """The main job: a competitive-analysis report by four roles, and by one agent alone.
 
-planner → researchers → writers → editor. The brief is on the blackboard and comes first in the prompts
-of all who read it, so an engine with a prefix cache reads it once. Small enough for a 135M model on two cores, and the
-same flow on any other engine. Lengths are bounded, by ``max_tokens`` and by the output types,
-which become the JSON schema that the engine decodes under.
+planner → researchers → writers → editor. The brief is on the blackboard and comes first in the
+prompts of all who read it, so an engine with a prefix cache reads it once. Small enough for a 135M
+model on two cores, and the same flow on any other engine. Lengths are bounded, by ``max_tokens``
+and by the output types, which become the JSON schema that the engine decodes under.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from accord import Agent, gather, tool
-from accord.agent.reading import POLICIES, Policy
+from accord import Agent, Ending, gather, step, tool
+from accord.agent.reading import VISIBILITIES, Visibility
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, dead_letters, send
@@ -88,7 +88,7 @@ def scouts(request: Request) -> str:
     ],
 )
 def test_an_edge_shows_exactly_what_its_policy_says(
-    policy: Policy, holds: list[str], lacks: list[str]
+    policy: Visibility, holds: list[str], lacks: list[str]
 ) -> None:
     """TOK-9: and the log says how many tokens were kept back."""
     reader = Agent("reader", "Read.", reads={"notes": policy})
@@ -574,11 +574,11 @@ def test_messages_that_many_send_are_all_delivered() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reads": {"a": "everything"}}, "a policy is one of nothing, keys"),
-        ({"sees": "everything", "reads": "a"}, "a policy is one of"),
+        ({"reads": {"a": "everything"}}, "sees one of nothing, keys"),
+        ({"sees": "everything", "reads": "a"}, "sees one of"),
         ({"writes": {"a": "replase"}}, "writes one key with one of"),
         ({"writes": "a*"}, "writes one key with one of"),
-        ({"turns": 0}, "turns must be at least 1"),
+        ({"expected_calls": 0}, "expected_calls must be at least 1"),
         ({"reeds": "a"}, "there is no option 'reeds'"),
     ],
 )
@@ -588,7 +588,7 @@ def test_a_wrong_declaration_is_refused_where_it_is_made(options: Any, message: 
 
 
 def test_policies_are_those_of_the_documentation() -> None:
-    assert POLICIES == ("nothing", "keys", "last", "diff", "summary", "full")
+    assert VISIBILITIES == ("nothing", "keys", "last", "diff", "summary", "full")
 
 
 def test_a_resumed_run_counts_what_the_log_answered_as_saved() -> None:
@@ -644,7 +644,7 @@ def test_an_agent_may_write_the_summaries_and_its_failure_is_no_one_else_s() -> 
                 return scouts(request)
 
     summariser = Agent("short", "Sum up.")
-    reader = Agent("reader", reads="notes", sees="summary", summariser=summariser, turns=9)
+    reader = Agent("reader", reads="notes", sees="summary", summariser=summariser, expected_calls=9)
 
     async def flow() -> Any:
         await notes(6)
@@ -670,7 +670,7 @@ def test_what_was_asked_before_is_within_reach_after_a_summary() -> None:
             return request.messages[-1].content
         return "I note that. " * 60
 
-    agent = Agent("a", reads="chat", sees="summary", writes={"chat": "append"}, turns=1000)
+    agent = Agent("a", reads="chat", sees="summary", writes={"chat": "append"}, expected_calls=1000)
 
     async def flow() -> Any:
         await agent("The first thing is a secret about Anna's 12 vaults. " + "Mind it well. " * 60)
@@ -729,7 +729,7 @@ def test_whatever_a_tool_does_its_call_is_answered() -> None:
 
 def test_an_agent_gets_from_a_memory_what_goes_with_what_it_is_asked() -> None:
     memory = Memory("facts")
-    clerk = Agent("clerk", "Answer.", memory=memory, recalls=2, sees="diff")
+    clerk = Agent("clerk", "Answer.", memory=memory, memory_items=2, sees="diff")
 
     async def flow() -> Any:
         for number, place in enumerate(["harbour", "market", "castle", "bridge"]):
@@ -744,5 +744,130 @@ def test_an_agent_gets_from_a_memory_what_goes_with_what_it_is_asked() -> None:
     assert first.messages[-1].origin == "memory"
     assert "market" not in text_of(first)
     assert "The bridge opens at 9" in second.messages[-1].content
-    assert text_of(second).count("The castle opens") <= 1, "what passes is not kept"
+    assert "The castle opens" not in text_of(second), "what passes is not kept"
     assert tax_of(result.log).tokens.by_origin["memory"] > 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "ends"),
+    [
+        ("APPROVED", True),
+        ("Well done. APPROVED!", True),
+        ("Fine.\n\n**APPROVED**", True),
+        ("Verdict: APPROVED.", True),
+        ("NOT APPROVED", False),
+        ("UNAPPROVED", False),
+        ("APPROVED, but mend it.", False),
+        ("", False),
+    ],
+)
+def test_a_conversation_ends_on_its_word_as_a_sentence_of_its_own(reply: str, ends: bool) -> None:
+    ending = Ending("APPROVED", by="reviewer")
+    assert ending.reached("reviewer", reply) is ends
+    assert not ending.reached("writer", reply)
+    assert "APPROVED" in Agent("reviewer", ending=ending).role[0].content
+    assert Agent("writer", ending=ending).role == ()
+
+
+def test_three_mistakes_in_one_reply_are_one_correction() -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    wrong = ['{"a": "x"}', '{"a": 1, "b": 2, "z": 4}', '{"a": 1}']
+    calls = [ToolCall(str(i), "add", text) for i, text in enumerate(wrong)]
+    engine = ScriptedEngine([calls, "fine"])
+    assert play(lambda: Agent("a", tools=[add])("go"), engine).output == "fine"
+    answers = [m.content for m in engine.requests[1].messages if m.role == "tool"]
+    assert all(answer.startswith("error: invalid arguments") for answer in answers)
+    assert "unknown field `z`" in answers[1]
+
+
+def test_pure_calls_are_equal_by_their_arguments() -> None:
+    seen: list[int] = []
+
+    @tool(pure=True)
+    def add(a: int, b: int = 2) -> int:
+        """Add."""
+        seen.append(a)
+        return a + b
+
+    texts = ['{"a": 1, "b": 2}', '{"b":2,"a":1}', '{"a": 1}']
+    calls = [ToolCall(str(i), "add", text) for i, text in enumerate(texts)]
+    play(lambda: Agent("a", tools=[add])("go"), ScriptedEngine([calls, "done"]))
+    assert seen == [1]
+
+
+def test_a_guard_may_be_a_step() -> None:
+    @step(pure=True)
+    async def guard(task: str) -> None:
+        raise PermissionError(task)
+
+    with pytest.raises(PermissionError):
+        play(lambda: Agent("a", guard=guard)("go"), ScriptedEngine())
+
+
+def test_tools_that_a_model_cannot_be_told_of_are_not_offered() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return ""
+
+    engine = ScriptedEngine("ok", capabilities=Capabilities(model="tiny", tools=False))
+    with pytest.warns(UserWarning, match="'tiny' cannot be told of them"):
+        play(lambda: Agent("a", tools=[look])("go"), engine)
+    assert engine.requests[0].tools == ()
+
+
+def test_the_agent_s_own_words_stay_its_own_after_a_summary() -> None:
+    agent = Agent("a", reads="notes", sees="summary", expected_calls=1000)
+
+    async def flow() -> Any:
+        await notes(3)
+        await agent("first question")
+        await notes(3)
+        await agent("second question")
+
+    engine = ScriptedEngine(
+        lambda r: "MY REPLY" if r.agent == "a" else scouts(r),
+        capabilities=Capabilities(prefix_cache=True),
+    )
+    play(flow, engine)
+    second = asked_of(engine, "a")[1]
+    assert [m.role for m in second.messages if "MY REPLY" in m.content] == ["assistant"]
+
+
+def test_a_shared_text_is_sent_each_time_and_new_once() -> None:
+    """The edges of the tax report say what the prompts held, with a history and without."""
+
+    async def flow() -> Any:
+        board.write("brief", "word " * 100)
+        for sees in ("nothing", "diff"):
+            agent = Agent(f"agent {sees}", "Do.", shares="brief", sees=sees)
+            for question in range(2):
+                await agent(f"question {question}")
+
+    tax = tax_of(play(flow, ScriptedEngine()).log)
+    for edge in tax.edges:
+        assert edge.full == edge.sent == 2 * edge.new
+    assert tax.tokens.saved == 0
+    assert sum(edge.sent for edge in tax.edges) == pytest.approx(
+        tax.tokens.by_origin["board"], 0.05
+    )
+
+
+def test_what_is_shown_in_full_again_is_a_repeat() -> None:
+    reader = Agent("reader", reads={"notes": "full"})
+
+    async def flow() -> Any:
+        board.append("notes", "The first note is about the harbour. " * 10)
+        await reader("and?")
+        board.append("notes", "The second note is about the bridge. " * 10)
+        await reader("and?")
+
+    tax = tax_of(play(flow, ScriptedEngine()).log)
+    [edge] = tax.edges
+    assert edge.sent == edge.full
+    assert edge.new < 0.7 * edge.sent
+    assert tax.agents["reader"].repeats > 0.25 * tax.agents["reader"].prompt

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from accord import gather
+from accord import Agent, gather
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.mailbox import Mailbox, ask, dead_letters, send
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
@@ -168,3 +168,70 @@ def test_a_mailbox_has_room_for_one_at_least() -> None:
 
     with pytest.raises(UsageError, match="at least 1"):
         play(flow)
+
+
+def test_what_is_sent_to_everybody_is_no_answer() -> None:
+    async def flow() -> Any:
+        async def server() -> None:
+            box: Mailbox[int] = Mailbox("server")
+            for _ in range(3):
+                question = await box.receive()
+                if question.to == "server":
+                    await box.reply(question, question.body * 2)
+
+        async def client() -> Any:
+            await send("*", 0)
+            return [await ask("server", 1), await ask("server", 2)]
+
+        return (await gather(server(), client()))[1]
+
+    assert play(flow).output == [2, 4]
+
+
+def test_opened_again_it_has_to_be_alike() -> None:
+    async def flow() -> Any:
+        Mailbox("box", capacity=1)
+        Mailbox("box", capacity=1)
+        Mailbox("box", capacity=2)
+
+    with pytest.raises(UsageError, match=r"open with topics .* and capacity 1"):
+        play(flow)
+
+
+def test_an_agent_s_message_wakes_who_waits_and_waits_for_room() -> None:
+    async def flow() -> Any:
+        box: Mailbox[str] = Mailbox("boss", capacity=1)
+        clerk = Agent("clerk", writes="@boss")
+        times: list[float] = []
+
+        async def work() -> None:
+            for index in range(3):
+                await clerk(str(index))
+                times.append(asyncio.get_running_loop().time())
+
+        async def boss() -> None:
+            for _ in range(3):
+                await box.receive()
+                await asyncio.sleep(10)
+
+        began = asyncio.get_running_loop().time()
+        await gather(work(), boss())
+        return [time - began for time in times]
+
+    assert play(flow).output == pytest.approx([0, 0, 10])
+
+
+def test_what_an_agent_was_shown_is_taken_and_nothing_else() -> None:
+    async def flow() -> Any:
+        box: Mailbox[str] = Mailbox("reader", capacity=2)
+        await send("reader", "direct")
+        await send("*", "to all")
+        await send("team/x", "topic")
+        await Agent("reader", reads=["@reader", "@team/*"])()
+        await Agent("blind", reads={"@other": "nothing"})()
+        await send("other", "unseen")
+        return box.statistics().waiting
+
+    result = play(flow)
+    assert result.output == 1, "the broadcast waits in the mailbox, too"
+    assert [letter.body for letter in dead_letters(result.log)] == ["unseen"]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accord import Agent, gather, sleep
-from accord.agent.remember import memory_tool
+from accord.agent.memory_tool import memory_tool
 from accord.clock import VirtualClock, run_virtual
 from accord.comm import index
 from accord.comm.memory import Found, Memory

@@ -264,7 +264,7 @@ async def watching(_: int) -> list[Any]:
         seen: list[Any] = []
         since = 0
         for _ in range(3):
-            since = await board.wait_for("step/*", since=since) + 1
+            since = await board.wait_for("step/*", after=since)
             seen.append(await book(f"saw {len(seen)}"))
         return seen
 

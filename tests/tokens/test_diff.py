@@ -17,7 +17,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.list
     st.sampled_from(["One line.\n", "Another, longer line!\n", "三行目。", "And? ", "\n"]),
     max_size=30,
 ).map("".join)
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | texts
 values = st.recursive(
     leaves,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
@@ -27,11 +27,8 @@ values = st.recursive(
 
 @given(values, values)
 def test_a_diff_folds_back_to_the_value(old: Any, new: Any) -> None:
-    try:
-        changes = diff(old, new)
-    except UnicodeEncodeError:  # lone surrogates are no JSON
-        return
-    assert json.dumps(apply(old, changes), sort_keys=True) == json.dumps(new, sort_keys=True)
+    after = apply(old, diff(old, new))
+    assert json.dumps(after, sort_keys=True) == json.dumps(new, sort_keys=True)
 
 
 @given(values)

@@ -58,7 +58,7 @@ editor = Agent(
     writes={"drafts": "append"},
     summariser=writer,
     ending=ending,
-    turns=8,
+    expected_calls=8,
 )
 prices = Prices(prompt=1.0, completion=2.0, cached=0.1)
 
@@ -75,7 +75,7 @@ async def flow(brief: str) -> str:
     assert_type(board.write("key", 1, if_version=0), int)
     board.append("list", 1)
     since = board.diff().position
-    assert_type(await board.wait_for("key*", since=since), int)
+    assert_type(await board.wait_for("key*", after=since), int)
     box: Mailbox[Outline] = Mailbox("box", topics=["news"], capacity=2)
     assert_type(await send("box", Outline([]), timeout_s=1.0), int)
     assert_type((await box.receive(timeout_s=1.0)).body, Outline)

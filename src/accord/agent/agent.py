@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, over
 
 import msgspec
 
-from accord.agent.context import Sight
+from accord.agent.agent_call import AgentCall
+from accord.agent.context import RECALL, ContextSpec
 from accord.agent.ending import Ending
-from accord.agent.reading import Policy, declared
+from accord.agent.reading import Visibility, declared
 from accord.agent.request import Retry
 from accord.agent.schema import OutputType
 from accord.agent.tool import Tool
-from accord.agent.turn import Turn
-from accord.agent.writing import Write, destinations
+from accord.agent.writing import Destination, destinations
 from accord.engine.base import Engine, Message, Request
 from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.scope import CallScope
-from accord.flow.step import step
+from accord.flow.step import Step, step
 from accord.log.blobs import digest_of
 from accord.log.events import Reducer
 from accord.sync.gather import gather
+from accord.tokens.summary import SUMMARY_TOKENS
 
 if TYPE_CHECKING:
     from accord.comm.memory import Memory
@@ -59,14 +60,14 @@ class AgentOptions(TypedDict, total=False):
     coordination: bool
     extra: Mapping[str, Any] | None
     shares: str | Iterable[str]
-    reads: str | Iterable[str] | Mapping[str, Policy]
-    sees: Policy | None
+    reads: str | Iterable[str] | Mapping[str, Visibility]
+    sees: Visibility | None
     writes: str | Iterable[str] | Mapping[str, Reducer]
-    turns: int | None
+    expected_calls: int | None
     summary_tokens: int
     summariser: Agent[str] | None
     memory: Memory | None
-    recalls: int
+    memory_items: int
     ending: Ending | None
     guard: Callable[..., Any] | None
 
@@ -87,20 +88,23 @@ class Agent(Generic[T]):
     ``coordination``    its tokens are overhead of working together: managers, selectors
     ``extra``           further fields of the request body, as the engine names them
 
+    ``model``, ``temperature``, ``seed`` and ``stop`` go to the engine as they are; ``retry`` is a
+    :class:`accord.Retry`.
+
     What it sees of others, and they of it:
 
     ``shares``          keys of the board that it shares with others (a brief): they come first
     ``reads``           keys (``*`` for many) of the board, or ``@name`` for messages sent there;
-                        a dict gives each its policy
-    ``sees``            the policy for the others, and whether it remembers its own earlier calls
-                        in the run; see :data:`accord.agent.reading.Policy`. ``diff`` if it reads
+                        a dict says how much of each it sees
+    ``sees``            how much of the others; and whether it remembers its own earlier calls in
+                        the run: see :data:`accord.agent.reading.Visibility`. ``diff`` if it reads
                         anything, else ``nothing``
     ``writes``          where its answer is put: a key, a dict of key to reducer, or ``@name``
-    ``turns``           how often it will be called in a run, if known: tells when to summarise
+    ``expected_calls``  how often it will be called in a run, if known: tells when to summarise
     ``summary_tokens``  the most that a summary may take
     ``summariser``      an agent that writes summaries; without one, sentences are extracted
-    ``memory``          a :class:`accord.comm.memory.Memory`, of which it is shown the ``recalls``
-                        items that go best with what it is asked
+    ``memory``          a :class:`accord.comm.memory.Memory`, of which it is shown the
+                        ``memory_items`` items that go best with what it is asked
     ``ending``          who may end the conversation, and how
     ``guard``           ``guard(*inputs)``, a step beside the first request: if it raises, so does
                         the call, and no tool with effects has run
@@ -124,8 +128,9 @@ class Agent(Generic[T]):
     engine: Engine | None
     coordination: bool
     extra: Mapping[str, Any]
-    sight: Sight
-    writes: tuple[Write, ...]
+    spec: ContextSpec
+    """What it sees."""
+    writes: tuple[Destination, ...]
     summariser: Agent[str] | None
     memory: Memory | None
     ending: Ending | None
@@ -163,53 +168,24 @@ class Agent(Generic[T]):
         **options: Unpack[AgentOptions],
     ) -> None:
         _check(name, options)
-        who = f"agent {name!r}"
-        reads = options.get("reads", ())
-        memory = options.get("memory")
-        sees = options.get("sees") or ("diff" if reads else "nothing")
+        given: dict[str, Any] = {**_DEFAULTS, **options}
+        given |= {each: tuple(given[each]) for each in ("tools", "stop")}
+        given["tools"] = tuple(sorted(given["tools"], key=lambda tool: tool.name))
+        given["retry"] = given["retry"] or Retry()
+        given["extra"] = dict(given["extra"] or {})
+        given["spec"] = _spec(f"agent {name!r}", options)
+        given["writes"] = destinations(options.get("writes", ()), f"agent {name!r}")
         put = object.__setattr__
         put(self, "name", name)
         put(self, "instructions", instructions)
         put(self, "output", output)
-        put(self, "tools", tuple(sorted(options.get("tools", ()), key=lambda tool: tool.name)))
-        put(self, "model", options.get("model"))
-        put(self, "max_tokens", options.get("max_tokens", DEFAULT_MAX_TOKENS))
-        put(self, "temperature", options.get("temperature"))
-        put(self, "seed", options.get("seed"))
-        put(self, "stop", tuple(options.get("stop", ())))
-        put(self, "timeout_s", options.get("timeout_s"))
-        put(self, "retry", options.get("retry") or Retry())
-        put(self, "repairs", options.get("repairs", 2))
-        put(self, "tool_rounds", options.get("tool_rounds", 8))
-        put(self, "result_tokens", options.get("result_tokens", 4000))
-        put(self, "loop_limit", options.get("loop_limit", 3))
-        put(self, "engine", options.get("engine"))
-        put(self, "coordination", options.get("coordination", False))
-        put(self, "extra", dict(options.get("extra") or {}))
-        put(
-            self,
-            "sight",
-            Sight(
-                shares=declared(options.get("shares", ()), "full", who),
-                reads=declared(reads, sees, who),
-                sees=sees,
-                turns=options.get("turns"),
-                summary_tokens=options.get("summary_tokens", 800),
-                memory=memory.name if memory is not None else "",
-                recalls=options.get("recalls", 5),
-                writes_summaries=options.get("summariser") is not None,
-            ),
-        )
-        put(self, "writes", destinations(options.get("writes", ()), who))
-        put(self, "summariser", options.get("summariser"))
-        put(self, "memory", memory)
-        put(self, "ending", options.get("ending"))
-        put(self, "guard", options.get("guard"))
         put(self, "reply_type", OutputType(output))
+        for each in _FIELDS:
+            put(self, each, given[each])
         role, passing = _layers(self)
         put(self, "role", role)
         put(self, "passing", passing)
-        put(self, "_version", _version(self.instructions, self.request([]), self.sight))
+        put(self, "_version", _version(self))
 
     async def __call__(self, *inputs: Any, **named: Any) -> T:
         """The agent's answer to ``inputs``: texts as they stand, anything else encoded.
@@ -220,8 +196,8 @@ class Agent(Generic[T]):
 
         async def body(scope: CallScope) -> T:
             answer = await self._answer(scope, inputs, named)
-            for write in self.writes:
-                write.put(answer, scope)
+            for destination in self.writes:
+                await destination.put(answer)
             return answer
 
         result: T = await call(
@@ -237,9 +213,9 @@ class Agent(Generic[T]):
 
     async def _answer(self, scope: CallScope, inputs: Sequence[Any], named: Mapping[str, Any]) -> T:
         if self.guard is None:
-            return await Turn(self, scope, inputs, named).run()
+            return await AgentCall(self, scope, inputs, named).run()
         clear = asyncio.Event()
-        guarded = Turn(self, scope, inputs, named, clear)
+        guarded = AgentCall(self, scope, inputs, named, clear)
         _, answer = await gather(self._guard(clear, inputs, named), guarded.run())
         return answer
 
@@ -247,7 +223,10 @@ class Agent(Generic[T]):
         self, clear: asyncio.Event, inputs: Sequence[Any], named: Mapping[str, Any]
     ) -> None:
         assert self.guard is not None
-        await step(pure=True)(self.guard)(*inputs, **named)
+        guard: Callable[..., Any] = self.guard
+        if not isinstance(guard, Step):
+            guard = step(pure=True)(guard)
+        await guard(*inputs, **named)
         clear.set()
 
     def as_tool(self, description: str = "", *, name: str = "") -> Tool[..., Any]:
@@ -261,7 +240,7 @@ class Agent(Generic[T]):
             return await agent(task)
 
         ask.__doc__ = description or self.instructions
-        return Tool(ask, name=name or self.name, pure=True, timeout_s=None)
+        return Tool(ask, name=name or self.name, pure=True)
 
     def request(self, messages: Sequence[Message]) -> Request:
         """The request that this agent makes of ``messages``."""
@@ -277,6 +256,49 @@ class Agent(Generic[T]):
             schema=self.reply_type.schema,
             extra=dict(self.extra),
         )
+
+
+_DEFAULTS: dict[str, Any] = {
+    "tools": (),
+    "model": None,
+    "max_tokens": DEFAULT_MAX_TOKENS,
+    "temperature": None,
+    "seed": None,
+    "stop": (),
+    "timeout_s": None,
+    "retry": None,
+    "repairs": 2,
+    "tool_rounds": 8,
+    "result_tokens": 4000,
+    "loop_limit": 3,
+    "engine": None,
+    "coordination": False,
+    "extra": None,
+    "summariser": None,
+    "memory": None,
+    "ending": None,
+    "guard": None,
+}
+_FIELDS = (*_DEFAULTS, "spec", "writes")
+
+
+def _spec(who: str, options: AgentOptions) -> ContextSpec:
+    """What the agent sees."""
+    reads, memory = options.get("reads", ()), options.get("memory")
+    sees = options.get("sees") or ("diff" if reads else "nothing")
+    declared("*", sees, who)
+    if memory is not None and not hasattr(memory, "search"):
+        raise UsageError(f"{who}: memory is an accord Memory, not {memory!r}")
+    return ContextSpec(
+        shares=declared(options.get("shares", ()), "full", who),
+        reads=declared(reads, sees, who),
+        sees=sees,
+        expected_calls=options.get("expected_calls"),
+        summary_tokens=options.get("summary_tokens", SUMMARY_TOKENS),
+        writes_summaries=options.get("summariser") is not None,
+        memory=memory.name if memory is not None else "",
+        memory_items=options.get("memory_items", 5),
+    )
 
 
 _CLOCK = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b\d{1,2}:\d\d:\d\d\b")
@@ -308,17 +330,26 @@ def _layers(agent: Agent[Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]
     return role, passing
 
 
-def _version(instructions: str, request: Request, sight: Sight) -> str:
-    """Changes with whatever the agent's definition sends to an engine."""
+def _version(agent: Agent[Any]) -> str:
+    """Changes with whatever the agent's definition sends to an engine, or to others."""
     try:
-        seen = [sight] if sight.looks else []
-        return digest_of(msgspec.json.encode([instructions, request, *seen]))
+        seen = [agent.spec] if agent.spec.looks else []
+        told = [agent.writes] if agent.writes else []
+        parts = [agent.instructions, agent.request([]), *seen, *told]
+        return digest_of(msgspec.json.encode(parts))
     except TypeError as error:
-        msg = f"agent {request.agent!r}: extra must be plain data, as it goes into a JSON body"
+        msg = f"agent {agent.name!r}: extra must be plain data, as it goes into a JSON body"
         raise UsageError(f"{msg} ({error})") from error
 
 
-_POSITIVE = ("max_tokens", "result_tokens", "loop_limit", "turns", "summary_tokens", "recalls")
+_POSITIVE = (
+    "max_tokens",
+    "result_tokens",
+    "loop_limit",
+    "expected_calls",
+    "summary_tokens",
+    "memory_items",
+)
 _NOT_NEGATIVE = ("repairs", "tool_rounds")
 
 
@@ -340,5 +371,7 @@ def _check(name: Any, options: AgentOptions) -> None:
         if not isinstance(tool, Tool):
             raise UsageError(f"{who}: {tool!r} is not a tool; put @tool on the function")
     names_of_tools = sorted(tool.name for tool in tools)
+    if RECALL in names_of_tools:
+        raise UsageError(f"{who}: {RECALL} is the tool that opens handles; name yours otherwise")
     if len(set(names_of_tools)) < len(names_of_tools):
         raise UsageError(f"{who}: two tools of one name in {names_of_tools}")

@@ -5,7 +5,7 @@
 3. the agent's own role: instructions, the form of its reply
 4. its history: what it was sent and what it said, as it was, only ever added to
 5. what is new: what others have written since it last looked, then what it is asked
-6. what passes: policies that show a state (``full``, ``last``, ``keys``) rather than news
+6. what passes: visibilities that show a state (``full``, ``last``, ``keys``) rather than news
 
 So an engine with a prefix cache computes 5 and 6 only, and 1 once for all. Nothing volatile (time,
 ids, class paths) reaches a prompt.
@@ -13,43 +13,46 @@ ids, class paths) reaches a prompt.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from accord.agent.reading import Item, Policy, Read, items_of
-from accord.agent.session import Talk, item_of, messages_of, talks_before
+from accord.agent.history import (
+    PastCall,
+    exchange_of,
+    item_of,
+    messages_of,
+    past_calls,
+    request_of,
+)
+from accord.agent.reading import Item, Read, Visibility, items_of
+from accord.agent.tally import Tally
+from accord.comm.post import Post
 from accord.engine.base import Capabilities, Message, Origin
+from accord.engine.size import size_of_messages
 from accord.flow.scope import Scope
 from accord.log.events import View
-from accord.tokens.count import estimate
 from accord.tokens.encode import encode
-from accord.tokens.summary import HEAD, pays, summarise
+from accord.tokens.summary import HEAD, KEYS_HEAD, SUMMARY_TOKENS, pays, summarise
 
-RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
-_MEMORY = Read("*", "memory", "last")
-KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
+RECALL = "recall"
+"""The tool that fetches what stands behind a handle."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
-    """What an agent sees: as declared, and never more.
-
-    ``turns`` is how often it will be called in a run, as far as that is known; ``summary_tokens``
-    bounds a summary.
-    """
+class ContextSpec:
+    """What an agent sees: as declared, and never more. See :class:`accord.agent.agent.Agent`."""
 
     shares: tuple[Read, ...] = ()
     reads: tuple[Read, ...] = ()
-    sees: Policy = "nothing"
-    turns: int | None = None
-    summary_tokens: int = 800
-    memory: str = ""
-    """The memory from which it gets what goes best with what it is asked."""
-    recalls: int = 5
+    sees: Visibility = "nothing"
+    expected_calls: int | None = None
+    summary_tokens: int = SUMMARY_TOKENS
     writes_summaries: bool = False
     """An agent makes them, which costs reading what they stand for."""
+    memory: str = ""
+    memory_items: int = 5
 
     @property
     def looks(self) -> bool:
@@ -61,32 +64,34 @@ class Sight:
         return self.sees in ("diff", "summary") or any(read.keeps_history for read in self.reads)
 
     @property
-    def mailboxes(self) -> tuple[str, ...]:
-        """Whose messages it takes by looking."""
-        return tuple(read.pattern for read in self.reads if read.space == "mail")
-
-    @property
     def summarises(self) -> bool:
         """Whether what was seen before may give way to a summary."""
-        return "summary" in (self.sees, *(read.policy for read in self.reads))
+        return "summary" in (self.sees, *(read.visibility for read in self.reads))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """What one call of an agent begins with.
+class Prompt:
+    """What one call of an agent begins with: ``before``, a summary if there is one, ``after``.
 
-    ``opened`` says that the prompt names handles, so that ``recall`` should be offered.
+    ``covered`` is what the summary stands for, if an agent may write it anew. ``names_handles``
+    says that ``recall`` is to be offered.
     """
 
-    messages: list[Message]
+    before: list[Message] = field(default_factory=list[Message])
+    summary: Message | None = None
+    after: list[Message] = field(default_factory=list[Message])
     views: tuple[View, ...] = ()
-    opened: bool = False
     covered: tuple[Item, ...] = ()
-    """What a summary in it stands for."""
+    names_handles: bool = False
 
     @property
+    def messages(self) -> list[Message]:
+        summary = [] if self.summary is None else [self.summary]
+        return [*self.before, *summary, *self.after]
+
+    @cached_property
     def tokens(self) -> int:
-        return sum(estimate(message.content) for message in self.messages)
+        return size_of_messages(self.messages)
 
 
 def asked(inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Message]:
@@ -96,6 +101,11 @@ def asked(inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Message]:
     return [Message(role="user", content="\n\n".join(parts), origin="task")] if parts else []
 
 
+def summary_message(text: str) -> Message:
+    """The layer that stands for what came before."""
+    return Message(role="system", content=f"{HEAD}\n{text}", origin="board")
+
+
 class Composer:
     """Puts the first prompt of a call together, as of a position of the log."""
 
@@ -103,43 +113,54 @@ class Composer:
         self,
         agent: str,
         role: Sequence[Message],
-        sight: Sight,
-        recalled: Sequence[Item],
+        spec: ContextSpec,
+        remembered: Sequence[Item],
         *,
         scope: Scope,
         position: int,
     ) -> None:
-        self._agent = agent
         self._role = role
-        self._recalled = recalled
-        self._sight = sight
+        self._spec = spec
+        self._remembered = remembered
         self._log = scope.execution.log
         self._position = position
         self._found: dict[tuple[Read, int], list[Item]] = {}
-        self._talks: list[Talk] = []
-        if sight.keeps_history:
-            self._talks = talks_before(self._log, agent, scope, position)
+        past = past_calls(self._log, agent, scope, position)
+        self._looked = max((call.looked for call in past), default=0)
+        self._past: list[PastCall] = past if spec.keeps_history else []
+        self._places = {f"#{call.path}" for call in self._past}
 
-    def compose(self, asked: list[Message], most: int | None, engine: Capabilities) -> Outlook:
-        """The prompt that costs least under the declared policies, in ``most`` tokens if it can.
+    def compose(self, asked: list[Message], most: int | None, engine: Capabilities) -> Prompt:
+        """The prompt that costs least as things are to be seen, in ``most`` tokens if it can.
 
         ``most`` leaves room for tools and reply; None if the engine's window is unknown.
         """
-        whole = self._going_on(asked) if self._talks else self._afresh(asked)
+        whole = self._going_on(asked) if self._past else self._afresh(asked)
         if most is not None and whole.tokens > most:
             return self._afresh(asked, "diff", "summary")
-        if self._sight.summarises:
+        if self._spec.summarises:
             short = self._afresh(asked, "summary")
             reading = sum(item.tokens for item in short.covered)
-            if self._sight.writes_summaries and self._pays(whole, short, engine, reading):
+            if self._spec.writes_summaries and self._pays(whole, short, engine, reading):
                 return short
             if self._pays(whole, short, engine):
                 return replace(short, covered=())  # what was extracted has cost nothing
         return whole
 
-    def _pays(self, whole: Outlook, short: Outlook, engine: Capabilities, cost: int = 0) -> bool:
-        made, declared = len(self._talks), self._sight.turns
-        left = made if declared is None else declared - made  # as many as there have been
+    def messages_shown(self) -> tuple[int, ...]:
+        """The messages that are shown, and that nobody had taken; by number."""
+        post = self._log.fold(Post)
+        return tuple(
+            item.seq
+            for read in self._spec.reads
+            if read.space == "mail" and read.visibility != "nothing"
+            for item in self._items(read)
+            if not post.is_taken(item.seq)
+        )
+
+    def _pays(self, whole: Prompt, short: Prompt, engine: Capabilities, cost: int = 0) -> bool:
+        made, expected = len(self._past), self._spec.expected_calls
+        left = made if expected is None else expected - made  # as many as there have been
         in_both = _tokens_in_both(whole.messages, short.messages)
         return pays(
             whole.tokens - in_both,
@@ -150,32 +171,37 @@ class Composer:
             in_cache=made > 0,
         )
 
-    def _going_on(self, asked: list[Message]) -> Outlook:
+    def _going_on(self, asked: list[Message]) -> Prompt:
         """The history as it was, and what is new."""
-        talk = self._talks[-1]
-        tally = _Tally(self._everything())
-        tally.carry(talk.views)
+        last = self._past[-1]
         news = [
             item
-            for read in (*self._sight.shares, *self._sight.reads)
-            if read.keeps_history or read in self._sight.shares
-            for item in self._items(read, talk.looked)
-            if not self._said(item)
+            for read in (*self._spec.shares, *self._spec.reads)
+            if read.keeps_history or read in self._spec.shares
+            for item in self._items(read, last.looked)
+            if item.handle not in self._places
         ]
+        tally = self._tally()
+        tally.carry(last.views)
         tally.count(news)
-        history = messages_of(self._log, talk)
-        messages = [*history, *_shown(news), *asked, *self._state(tally)]
-        return Outlook(messages=messages, views=tally.views(), opened=_names_handles(messages))
+        state = self._state(tally)
+        recalled = any(tool.name == RECALL for tool in request_of(self._log, last).tools)
+        return Prompt(
+            before=messages_of(self._log, last),
+            after=[*_board(news), *asked, *state],
+            views=tally.views(),
+            names_handles=recalled or self._lists_keys,
+        )
 
-    def _afresh(self, asked: list[Message], *shortened: Policy) -> Outlook:
-        """No history: what reads of a policy in ``shortened`` held before is summarised."""
-        shares = [item for read in self._sight.shares for item in self._items(read)]
-        old = [item_of(self._log, talk) for talk in self._talks]
+    def _afresh(self, asked: list[Message], *shortened: Visibility) -> Prompt:
+        """No history: what reads of a visibility in ``shortened`` held before is summarised."""
+        shares = [item for read in self._spec.shares for item in self._items(read)]
+        old = [item_of(self._log, call) for call in self._past]
         new: list[Item] = []
         whole: list[Item] = []
-        for read in self._sight.reads:
-            found = [item for item in self._items(read) if not self._said(item)]
-            if read.policy in shortened:
+        for read in self._spec.reads:
+            found = [item for item in self._items(read) if item.handle not in self._places]
+            if read.visibility in shortened:
                 seen = self._seen(found)
                 old += found[:seen]
                 new += found[seen:]
@@ -183,22 +209,17 @@ class Composer:
                 whole += found
         text, covered, left = self._shorten(sorted(old, key=_by_place), new)
         shown = sorted([*left, *whole], key=_by_place)
-        tally = _Tally(self._everything())
+        tally = self._tally()
         tally.count([*shares, *shown])
         tally.count_summary(covered, text)
-        messages = [
-            *_shown(shares, "system"),
-            *([summary_message(text)] if covered else []),
-            *self._role,
-            *_shown(shown),
-            *asked,
-            *self._state(tally),
-        ]
-        return Outlook(
-            messages=messages,
+        state = self._state(tally)
+        return Prompt(
+            before=_board(shares, "system"),
+            summary=summary_message(text) if covered else None,
+            after=[*self._role, *self._told(shown), *asked, *state],
             views=tally.views(),
-            opened=_names_handles(messages),
             covered=tuple(covered),
+            names_handles=bool(covered) or self._lists_keys,
         )
 
     def _seen(self, found: list[Item]) -> int:
@@ -206,34 +227,47 @@ class Composer:
 
         Up to the first that is new in the order of the program: what stands behind it is shown.
         """
-        if not self._talks:
+        if not self._past:
             return max(len(found) - 1, 0)
-        looked = self._talks[-1].looked
+        looked = self._past[-1].looked
         return next((i for i, item in enumerate(found) if item.seq >= looked), len(found))
 
     def _shorten(self, old: list[Item], new: list[Item]) -> tuple[str, list[Item], list[Item]]:
         """A summary, what it stands for, and what is left to show: the new, but for giants."""
-        most = self._sight.summary_tokens
+        most = self._spec.summary_tokens
         summary = summarise(old, most)
-        lines, covered, shown = [summary.text], old[: summary.covered], old[summary.covered :]
+        lines, covered, left = [summary.text], old[: summary.covered], old[summary.covered :]
         for item in sorted(new, key=_by_place):
             if item.tokens > most and (line := summarise([item], most)).covered:
                 lines.append(line.text)
                 covered.append(item)
             else:
-                shown.append(item)
-        return "\n".join(filter(None, lines)), covered, shown
+                left.append(item)
+        return "\n".join(filter(None, lines)), covered, left
 
-    def _said(self, item: Item) -> bool:
-        """It is the agent's own answer in an earlier call, and so in its history."""
-        return any(item.handle == f"#{talk.path}" for talk in self._talks)
+    def _told(self, items: Sequence[Item]) -> list[Message]:
+        """What others wrote, as the board has it; the agent's own calls, as they were said."""
+        own = {call.end: call for call in self._past}
+        messages: list[Message] = []
+        others: list[Item] = []
+        for item in items:
+            if (call := own.get(item.seq)) is None:
+                others.append(item)
+                continue
+            messages += [*_board(others), *exchange_of(self._log, call)]
+            others = []
+        return [*messages, *_board(others)]
 
-    def _state(self, tally: _Tally) -> list[Message]:
-        """What policies show that have no history."""
+    @property
+    def _lists_keys(self) -> bool:
+        return any(read.visibility == "keys" and self._items(read) for read in self._spec.reads)
+
+    def _state(self, tally: Tally) -> list[Message]:
+        """What visibilities show that have no history, and what a memory holds."""
         shown: list[str] = []
-        for read in self._sight.reads:
+        for read in self._spec.reads:
             items = self._items(read)
-            match read.policy:
+            match read.visibility:
                 case "full":
                     shown += [item.shown for item in items]
                     tally.count(items)
@@ -246,84 +280,30 @@ class Composer:
                     tally.count_lines(items, lines)
                 case _:
                     pass
-        return [*_passing(shown, "board"), *self._remembered(tally)]
-
-    def _remembered(self, tally: _Tally) -> list[Message]:
-        """What a memory held that goes with what is asked."""
-        tally.count(self._recalled)
-        return _passing([item.shown for item in self._recalled], "memory")
+        tally.count(self._remembered)
+        remembered = [item.shown for item in self._remembered]
+        return [*_passing(shown, "board"), *_passing(remembered, "memory")]
 
     def _items(self, read: Read, since: int = 0) -> list[Item]:
         found = self._found.get((read, since))
         if found is None:
-            reads = (*self._sight.shares, *self._sight.reads)
+            reads = (*self._spec.shares, *self._spec.reads)
             before = reads[: reads.index(read)]
             found = items_of(self._log, read, self._position, since, before)
             self._found[read, since] = found
         return found
 
-    def _everything(self) -> Iterable[tuple[Read, Item]]:
-        for read in (*self._sight.shares, *self._sight.reads):
-            for item in self._items(read):
-                yield read, item
-        for item in self._recalled:
-            yield _MEMORY, item
+    def _tally(self) -> Tally:
+        tally = Tally(self._looked)
+        for read in self._spec.shares:
+            tally.expect("shared", self._items(read))
+        for read in self._spec.reads:
+            tally.expect(read.visibility, self._items(read))
+        tally.expect("memory", self._remembered)
+        return tally
 
 
-class _Tally:
-    """Adds up what was shown of whose writing, by writer and policy."""
-
-    def __init__(self, everything: Iterable[tuple[Read, Item]]) -> None:
-        self._full: Counter[tuple[str, str]] = Counter()
-        self._sent: Counter[tuple[str, str]] = Counter()
-        self._new: Counter[tuple[str, str]] = Counter()
-        self._policies: dict[int, Policy] = {}
-        for read, item in everything:
-            self._full[item.writer, read.policy] += item.tokens
-            self._policies[item.seq] = read.policy
-
-    def carry(self, views: Iterable[View]) -> None:
-        """What the history holds already."""
-        for view in views:
-            if view.policy in ("diff", "summary"):
-                self._sent[view.writer, view.policy] += view.sent
-
-    def count(self, items: Iterable[Item]) -> None:
-        """``items`` are shown in full."""
-        for item in items:
-            self._add(item, item.tokens)
-
-    def count_lines(self, items: Sequence[Item], lines: Sequence[str]) -> None:
-        """``items`` are shown as ``lines``, one each."""
-        for item, line in zip(items, lines, strict=True):
-            self._add(item, estimate(line))
-
-    def count_summary(self, items: Sequence[Item], text: str) -> None:
-        """``items`` are shown in a summary, each by its share."""
-        whole = sum(item.tokens for item in items)
-        for item in items:
-            self._add(item, round(estimate(text) * item.tokens / whole))
-
-    def views(self) -> tuple[View, ...]:
-        return tuple(
-            View(
-                writer=writer,
-                policy=policy,
-                full=full,
-                sent=self._sent[writer, policy],
-                new=self._new[writer, policy],
-            )
-            for (writer, policy), full in sorted(self._full.items())
-        )
-
-    def _add(self, item: Item, tokens: int) -> None:
-        policy = self._policies.get(item.seq)
-        if policy is not None:  # else it is the agent's own
-            self._sent[item.writer, policy] += tokens
-            self._new[item.writer, policy] += tokens
-
-
-def _shown(items: Sequence[Item], role: Any = "user") -> list[Message]:
+def _board(items: Sequence[Item], role: Any = "user") -> list[Message]:
     if not items:
         return []
     text = "\n\n".join(item.shown for item in items)
@@ -335,22 +315,12 @@ def _passing(shown: Sequence[str], origin: Origin) -> list[Message]:
     return [Message(role="user", content=text, origin=origin, kept=False)] if shown else []
 
 
-def summary_message(text: str) -> Message:
-    """The layer that stands for what came before."""
-    return Message(role="system", content=f"{HEAD}\n{text}", origin="board")
-
-
 def _tokens_in_both(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Of the messages that both begin or end with."""
     most = min(len(one), len(other))
     head = next((i for i in range(most) if one[i] != other[i]), most)
     tail = next((i for i in range(most - head) if one[-1 - i] != other[-1 - i]), most - head)
-    return sum(estimate(message.content) for message in [*one[:head], *one[len(one) - tail :]])
-
-
-def _names_handles(messages: Iterable[Message]) -> bool:
-    heads = (HEAD, KEYS_HEAD, RESULTS_HEAD)
-    return any(head in message.content for message in messages for head in heads)
+    return size_of_messages([*one[:head], *one[len(one) - tail :]])
 
 
 def _by_place(item: Item) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from accord.comm.put import space_of
-from accord.comm.space import MISSING, Order, Write, is_pattern, matches, order_of
+from accord.comm.space import EVERYBODY, MISSING, Order, Write, is_pattern, matches, order_of
 from accord.errors import UnserializableError, UsageError
 from accord.log.events import Space, Written
 from accord.log.log import Log
@@ -23,7 +23,7 @@ from accord.tokens.encode import encode, plain
 if TYPE_CHECKING:
     from accord.comm.memory import Found, Memory
 
-Policy = Literal["nothing", "keys", "last", "diff", "summary", "full"]
+Visibility = Literal["nothing", "keys", "last", "diff", "summary", "full"]
 """How much an agent sees of what it reads.
 
 ``nothing``  none of it
@@ -34,42 +34,45 @@ Policy = Literal["nothing", "keys", "last", "diff", "summary", "full"]
 ``full``     all there is, every time
 """
 
-POLICIES: tuple[Policy, ...] = get_args(Policy)
+VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 MAIL = "@"
 
 
 class Read(NamedTuple):
-    """A pattern of keys that an agent reads, in which space, and under which policy."""
+    """A pattern of keys that an agent reads, in which space, and with which visibility."""
 
     pattern: str
     space: Space
-    policy: Policy
+    visibility: Visibility
 
     @property
     def keeps_history(self) -> bool:
         """What was seen before stays in the prompt."""
-        return self.policy in ("diff", "summary")
+        return self.visibility in ("diff", "summary")
 
 
-def declared(
-    reads: str | Iterable[str] | Mapping[str, Policy], sees: Policy, who: str
-) -> tuple[Read, ...]:
+def declared(reads: Any, sees: Visibility, who: str) -> tuple[Read, ...]:
     """What ``reads`` means: keys of the board, or ``@name`` for messages sent there.
 
     Single keys come before patterns: a key falls under the first that it matches.
     """
+    if not isinstance(reads, str | Iterable):
+        raise UsageError(f"{who}: it reads keys of the board or @names, not {reads!r}")
     if isinstance(reads, Mapping):
         pairs: Mapping[str, str] = cast("Mapping[str, str]", reads)
     else:
-        pairs = dict.fromkeys((reads,) if isinstance(reads, str) else reads, sees)
-    found = [_read(pattern, policy, who) for pattern, policy in pairs.items()]
+        patterns = (reads,) if isinstance(reads, str) else cast("Iterable[str]", reads)
+        pairs = dict.fromkeys(patterns, sees)
+    found = [_read(pattern, visibility, who) for pattern, visibility in pairs.items()]
     return tuple(sorted(found, key=lambda read: is_pattern(read.pattern)))
 
 
-def _read(pattern: str, policy: str, who: str) -> Read:
-    known: Policy | None = next((each for each in POLICIES if each == policy), None)
+def _read(pattern: Any, visibility: str, who: str) -> Read:
+    if not isinstance(pattern, str) or not pattern.strip():
+        raise UsageError(f"{who}: it reads keys of the board or @names, not {pattern!r}")
+    known: Visibility | None = next((each for each in VISIBILITIES if each == visibility), None)
     if known is None:
-        raise UsageError(f"{who}: a policy is one of {', '.join(POLICIES)}, not {policy!r}")
+        raise UsageError(f"{who}: sees one of {', '.join(VISIBILITIES)}, not {visibility!r}")
     space: Space = "mail" if pattern.startswith(MAIL) else "board"
     return Read(pattern.removeprefix(MAIL), space, known)
 
@@ -106,13 +109,16 @@ def items_of(
     state = space_of(log, read.space)
     changed = set(state.changed(since, position)) if since else None
     found: list[Item] = []
-    for key in state.names((read.pattern,), position):
-        if (changed is None or key in changed) and not matches(key, others):
+    names = state.names(read.pattern, position)
+    if read.space == "mail" and state.version(EVERYBODY, position):
+        names = [*dict.fromkeys((*names, EVERYBODY))]
+    for key in names:
+        if (changed is None or key in changed) and not any(matches(key, each) for each in others):
             found += _items(log, read.space, key, since, position)
     return sorted(found, key=lambda item: (item.order, item.seq))
 
 
-async def recalled(memory: Memory, asked: str, limit: int, log: Log) -> list[Item]:
+async def search_items(memory: Memory, asked: str, limit: int, log: Log) -> list[Item]:
     """What a memory holds that goes best with what is asked, the best first."""
     if not asked.strip():
         return []

@@ -13,26 +13,26 @@ from typing import Any
 
 import msgspec
 
-from accord.agent.context import Sight
+from accord.agent.context import RECALL, ContextSpec
+from accord.agent.history import History, item_of
 from accord.agent.reading import Item, items_of
-from accord.agent.session import Sessions, item_of
+from accord.agent.tool import shown
 from accord.engine.base import ToolSpec
-from accord.flow.scope import is_within
-from accord.log.events import CallFinished, CallStarted
+from accord.log.events import CallFinished
+from accord.log.fold import is_within
 from accord.log.log import Log
 from accord.tokens.count import estimate
-from accord.tokens.encode import encode
 
 SLICE_TOKENS = 1000
 SPEC = ToolSpec(
-    name="recall",
-    description="The full text behind a handle such as #3, or a range such as #3-#9.",
+    name=RECALL,
+    description="The full text behind a handle such as #3/1, or a range such as #3/1-#9/0.",
     parameters={
         "type": "object",
         "properties": {
             "handle": {"type": "string"},
             "start": {"type": "integer", "description": "first character"},
-            "find": {"type": "string", "description": "show the text around this"},
+            "find": {"type": "string", "description": "show the text around these very words"},
         },
         "required": ["handle"],
         "additionalProperties": False,
@@ -44,26 +44,26 @@ class NoSuchHandleError(ValueError):
     """There is nothing behind the handle that this agent may see; the message is for the model."""
 
 
-class _Arguments(msgspec.Struct):
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
     handle: str
     start: int = 0
     find: str = ""
 
 
-def answer(log: Log, arguments: str, agent: str, sight: Sight, position: int) -> str:
+def answer(log: Log, arguments: str, agent: str, spec: ContextSpec, position: int) -> str:
     """What ``recall`` answers to a model's ``arguments``; mistakes are told in words."""
     try:
         asked = msgspec.json.decode(arguments.encode("utf-8", "replace"), type=_Arguments)
-        text = text_behind(log, asked.handle, agent, sight, position)
+        text = text_behind(log, asked.handle, agent, spec, position)
     except (msgspec.DecodeError, RecursionError, NoSuchHandleError) as error:
         return f"error: {error}"
     return slice_of(text, asked.start, asked.find)
 
 
-def text_behind(log: Log, handle: str, agent: str, sight: Sight, position: int) -> str:
+def text_behind(log: Log, handle: str, agent: str, spec: ContextSpec, position: int) -> str:
     """The whole text behind ``handle`` as of ``position``; raises :class:`NoSuchHandleError`."""
     first, _, last = handle.strip().replace(" ", "").partition("-")
-    items = _readable(log, agent, sight, position)
+    items = _readable(log, agent, spec, position)
     begin, end = _find(items, first), _find(items, last or first)
     if begin is not None and end is not None:
         chosen = [item for item in items if begin <= (item.order, item.seq) <= end]
@@ -113,15 +113,15 @@ def _first(text: str, tokens: int) -> str:
     return text[:size]
 
 
-def _readable(log: Log, agent: str, sight: Sight, position: int) -> list[Item]:
-    reads = (*sight.shares, *sight.reads)
+def _readable(log: Log, agent: str, spec: ContextSpec, position: int) -> list[Item]:
+    reads = (*spec.shares, *spec.reads)
     items = [
         item
         for index, read in enumerate(reads)
         for item in items_of(log, read, position, 0, reads[:index])
     ]
-    talks = log.fold(Sessions).talks.get(agent, ())
-    items += [item_of(log, talk) for talk in talks if talk.reply and talk.end < position]
+    calls = log.fold(History).calls.get(agent, ())
+    items += [item_of(log, call) for call in calls if call.reply and call.end < position]
     return sorted(items, key=_place)
 
 
@@ -135,12 +135,12 @@ def _place(item: Item) -> Any:
 
 def _returned(log: Log, path: str, agent: str, position: int) -> str | None:
     """What a tool of ``agent`` returned at ``path``."""
-    if not path or not any(is_within(path, place) for place in log.fold(Sessions).places(agent)):
+    history = log.fold(History)
+    returned = history.returned(path)
+    if returned is None or returned >= position:
         return None
-    for envelope in log.envelopes[:position]:
-        event = envelope.event
-        if envelope.scope == path and isinstance(event, CallFinished):
-            started = log.envelopes[event.call].event
-            if isinstance(started, CallStarted) and started.kind == "tool":
-                return encode(log.values.decode(event.output))
-    return None
+    if not any(is_within(path, place) for place in history.places(agent)):
+        return None
+    finished = log.envelopes[returned].event
+    assert isinstance(finished, CallFinished)
+    return shown(log.values.decode(finished.output))

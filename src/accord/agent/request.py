@@ -13,6 +13,7 @@ from random import Random
 from typing import cast
 
 from accord.engine.base import Engine, Reply, Request, TextDelta, ToolCall, Usage
+from accord.engine.size import size_of_calls, size_of_messages, size_of_tools
 from accord.errors import EngineError, EngineProtocolError, TransientEngineError, UsageError
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
@@ -167,19 +168,10 @@ class _Asking:
 
     def _estimate(self, text: str, tool_calls: tuple[ToolCall, ...]) -> Usage:
         request = self._request
-        prompt = sum(
-            estimate(message.content) + _arguments(message.tool_calls)
-            for message in request.messages
-        )
-        prompt += sum(estimate(f"{spec.description}{spec.parameters}") for spec in request.tools)
-        return Usage(
-            prompt=prompt, completion=estimate(text) + _arguments(tool_calls), estimated=True
-        )
+        prompt = size_of_messages(request.messages) + size_of_tools(request.tools)
+        completion = estimate(text) + size_of_calls(tool_calls)
+        return Usage(prompt=prompt, completion=completion, estimated=True)
 
     def _cost(self, usage: Usage) -> float | None:
         prices = self._gate.capabilities.prices
         return None if prices is None else prices.cost(usage)
-
-
-def _arguments(tool_calls: tuple[ToolCall, ...]) -> int:
-    return sum(estimate(tool_call.name + tool_call.arguments) for tool_call in tool_calls)

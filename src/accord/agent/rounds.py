@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from accord.agent.context import RESULTS_HEAD
 from accord.agent.reading import Item
 from accord.engine.base import Message
-from accord.tokens.count import estimate
+from accord.engine.size import size_of_messages
 from accord.tokens.summary import summarise
+
+RESULTS_HEAD = "What your tools returned, in short; recall a handle (#...) for the full text:"
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Rounds:
 
     @property
     def tokens(self) -> int:
-        return tokens_of(self.messages)
+        return size_of_messages(self.messages)
 
     def add(self, messages: list[Message], results: Sequence[Item] = ()) -> None:
         """A reply and what answers it; ``results`` are what its tools returned."""
@@ -55,12 +56,3 @@ class Rounds:
             _recent=self._recent[-1:],
             _summary=[Message(role="user", content=text, origin="tools")] if items else [],
         )
-
-
-def tokens_of(messages: Sequence[Message]) -> int:
-    """About how many tokens ``messages`` take, what their roles cost aside."""
-    return sum(
-        estimate(message.content)
-        + sum(estimate(call.name + call.arguments) for call in message.tool_calls)
-        for message in messages
-    )

@@ -27,7 +27,12 @@ class Tool(RecordedFunction[P, T]):
     """A function with the schema by which models call it."""
 
     def __init__(
-        self, function: Callable[P, T], *, name: str, pure: bool, timeout_s: float | None
+        self,
+        function: Callable[P, T],
+        *,
+        name: str = "",
+        pure: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
         super().__init__(function, name=name, pure=pure, timeout_s=timeout_s)
         self._arguments = _arguments_type(function, self.name)
@@ -52,7 +57,7 @@ class Tool(RecordedFunction[P, T]):
     async def answer(self, asked: ToolCall) -> str:
         """Call the tool as the model asked, recorded, and give the text for the model."""
         arguments = self.arguments(asked.arguments)
-        return _shown(
+        return shown(
             await call(
                 "tool",
                 self.name,
@@ -65,7 +70,7 @@ class Tool(RecordedFunction[P, T]):
         )
 
 
-def _shown(result: Any) -> str:
+def shown(result: Any) -> str:
     """What a tool returned, as a model reads it."""
     if not isinstance(result, bytes | bytearray):
         return encode(result)
@@ -105,7 +110,9 @@ def _arguments_type(function: Callable[..., Any], name: str) -> type[msgspec.Str
         else:
             fields.append((parameter.name, hint, parameter.default))
     try:
-        return msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
+        return msgspec.defstruct(
+            f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True
+        )
     except TypeError as error:
         raise UsageError(f"tool {name}: {error}") from error
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from accord.agent.rounds import tokens_of
 from accord.engine.base import Capabilities, Message, Request, joined
+from accord.engine.size import size_of_messages, size_of_tools
 from accord.errors import ContextTooLongError
-from accord.tokens.count import estimate
 
 MARGIN = 0.85
 """Of what is left, as much is planned with: estimates of English text are within 15%."""
@@ -27,8 +24,8 @@ class Room:
         self._capabilities = capabilities
         self._agent = request.agent
         self._reserve = request.max_tokens or 0
-        self._fixed = _size(request.tools) + (_size(request.schema) if request.schema else 0)
         window = capabilities.window
+        self._fixed = 0 if window is None else size_of_tools(request.tools, request.schema)
         self._left = None if window is None else window - self._reserve - self._fixed
         if self._left is not None and self._left <= 0:
             raise self._too_long([])
@@ -42,7 +39,7 @@ class Room:
         """Raises if ``messages`` do not fit; where it is close, by the engine's own count."""
         if self._left is None or self.most is None:
             return
-        estimated = tokens_of(messages) + MESSAGE_TOKENS * len(messages)
+        estimated = size_of_messages(messages) + MESSAGE_TOKENS * len(messages)
         tokenizer = self._capabilities.tokenizer
         if 2 * estimated <= self._left:
             return
@@ -56,7 +53,7 @@ class Room:
     def _too_long(self, messages: Sequence[Message]) -> ContextTooLongError:
         by_origin: dict[str, int] = {}
         for message in messages:
-            size = estimate(message.content)
+            size = size_of_messages([message])
             by_origin[message.origin] = by_origin.get(message.origin, 0) + size
         parts = ", ".join(f"{origin} {tokens}" for origin, tokens in by_origin.items())
         return ContextTooLongError(
@@ -66,7 +63,3 @@ class Room:
             "(about). Lower max_tokens, give it fewer tools, let it see less (sees='summary'), or "
             "split its input with split_text"
         )
-
-
-def _size(value: object) -> int:
-    return estimate(msgspec.json.encode(value).decode()) if value else 0

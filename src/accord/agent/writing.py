@@ -6,29 +6,34 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast, get_args
 
 from accord.agent.reading import MAIL
+from accord.comm.mailbox import send
 from accord.comm.put import Put, put
 from accord.errors import UsageError
-from accord.flow.scope import Scope
-from accord.log.events import Reducer, Space
+from accord.log.events import Reducer
 
 REDUCERS: tuple[Reducer, ...] = get_args(Reducer)
 
 
-class Write(NamedTuple):
-    """A key, in which space, and how an answer meets what is there."""
+class Destination(NamedTuple):
+    """A key of the board and how an answer meets what is there, or a name to send it to."""
 
     key: str
-    space: Space
-    how: Reducer
+    how: Reducer | None
 
-    def put(self, answer: Any, scope: Scope) -> None:
-        """Write ``answer``; raises :class:`accord.errors.ConflictError`."""
-        put(Put(key=self.key, make=lambda _: answer, how=self.how, space=self.space), scope)
+    async def put(self, answer: Any) -> None:
+        """Write or send ``answer``.
+
+        Raises :class:`accord.errors.ConflictError`; waits while a mailbox is full.
+        """
+        if self.how is None:
+            await send(self.key, answer)
+        else:
+            put(Put(key=self.key, value=answer, how=self.how))
 
 
 def destinations(
     writes: str | Iterable[str] | Mapping[str, Reducer], who: str
-) -> tuple[Write, ...]:
+) -> tuple[Destination, ...]:
     """What ``writes`` means: keys of the board, or ``@name`` for messages sent there."""
     if isinstance(writes, Mapping):
         pairs = cast("Mapping[str, str]", writes)
@@ -37,12 +42,12 @@ def destinations(
     return tuple(_write(key, "replace", who) for key in keys)
 
 
-def _write(key: str, how: str, who: str) -> Write:
+def _write(key: str, how: str, who: str) -> Destination:
     if key.startswith(MAIL):
-        return Write(key.removeprefix(MAIL), "mail", "append")
+        return Destination(key.removeprefix(MAIL), None)
     known: Reducer | None = next((each for each in REDUCERS if each == how), None)
     if known is None or known == "remove" or "*" in key:
         raise UsageError(
             f"{who}: it writes one key with one of {REDUCERS[:-1]}, not {key!r}, {how!r}"
         )
-    return Write(key, "board", known)
+    return Destination(key, known)

@@ -64,6 +64,8 @@ class Blackboard:
     """
 
     def __init__(self, name: str = "") -> None:
+        if not name.isprintable() or "*" in name:
+            raise UsageError(f"a board is named by printable text without *, not {name!r}")
         self._prefix = f"{name}/" if name else ""
 
     def read(self, key: str, default: Any = None) -> Any:
@@ -94,7 +96,7 @@ class Blackboard:
         if since < 0:
             raise UsageError(f"diff counts from a position of the log, not from {since}")
         view = _look(f"changes of {self._prefix}{pattern}")
-        wanted = (self._prefix + pattern,)
+        wanted = self._prefix + pattern
         values: dict[str, Any] = {}
         added: dict[str, list[tuple[Reducer, Any]]] = {}
         removed: list[str] = []
@@ -127,10 +129,9 @@ class Blackboard:
         """
         return self._put(key, value, "replace", if_version)
 
-    def remove(self, key: str, *, if_version: int | None = None) -> int:
-        """Take ``key`` off the board, on the same terms as :meth:`write`; 0."""
+    def remove(self, key: str, *, if_version: int | None = None) -> None:
+        """Take ``key`` off the board, on the same terms as :meth:`write`."""
         self._put(key, None, "remove", if_version)
-        return 0
 
     def append(self, key: str, item: Any) -> int:
         """Add ``item`` to the list at ``key``."""
@@ -160,26 +161,26 @@ class Blackboard:
             new = function(default if value is MISSING else value)
             return new
 
-        put(Put(key=self._name(key), make=make, knowing=True))
+        put(Put(key=self._name(key), function=make))
         return new
 
-    async def wait_for(self, pattern: str = "*", *, since: int = 0) -> int:
-        """Wait until a matching key is written at position ``since`` or later; its version.
+    async def wait_for(self, pattern: str = "*", *, after: int = 0) -> int:
+        """Wait until a matching key is written after version ``after``; its version.
 
-        Wait on with what it returned plus one, and no write is missed.
+        Wait on after what it returned, and no write is missed.
         """
         wanted = self._prefix + pattern
 
         async def body(scope: CallScope) -> int:
             state = space_of(scope.execution.log, "board")
-            seen = since
+            seen = after
             while (found := state.first(wanted, seen)) is None:
-                seen = max(since, state.seqs[-1] + 1 if state.seqs else 0)
-                await state.written((wanted,))
+                seen = max(after, state.version_of_all)
+                await state.written(wanted)
             scope.follow(found)
             return found
 
-        found: int = await call("watch", wanted, [since], body, pure=True)
+        found: int = await call("watch", wanted, [after], body, pure=True)
         return found
 
     def statistics(self) -> BoardStatistics:
@@ -194,15 +195,15 @@ class Blackboard:
         )
 
     def _put(self, key: str, value: Any, how: Reducer, if_version: int | None = None) -> int:
-        return put(Put(key=self._name(key), make=lambda _: value, how=how, if_version=if_version))
+        return put(Put(key=self._name(key), value=value, how=how, if_version=if_version))
 
     def _name(self, key: str) -> str:
-        if not key.strip() or not key.isprintable():
-            raise UsageError(f"a key of the board is printable text, not {key!r}")
+        if not key.strip() or not key.isprintable() or "*" in key:
+            raise UsageError(f"a key of the board is printable text without *, not {key!r}")
         return self._prefix + key
 
     def _matching(self, view: _View, pattern: str) -> Iterable[str]:
-        found = view.state.names((self._prefix + pattern,), view.position)
+        found = view.state.names(self._prefix + pattern, view.position)
         return (key.removeprefix(self._prefix) for key in found)
 
 

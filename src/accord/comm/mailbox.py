@@ -8,16 +8,16 @@ counted: :func:`dead_letters`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from accord.comm.post import Box, Post
+from accord.comm.put import writing_scope
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
-from accord.flow.call import call
-from accord.flow.note import note
-from accord.flow.scope import CallScope, Scope, current_scope, own_scope
-from accord.log.events import MailboxOpened, MessageTaken, Note, Written
+from accord.flow.note import note, note_when
+from accord.flow.scope import Scope, current_scope
+from accord.log.events import MailboxOpened, MessageTaken, Noted, Written
 from accord.log.log import Log
 
 M = TypeVar("M")
@@ -49,53 +49,24 @@ class Mailbox(Generic[M]):
     """The mailbox ``name`` of this run, opened where it is made: inside a flow.
 
     Takes what is sent to its name, to its ``topics`` and to everybody, from the run's beginning on.
-    At most ``capacity`` messages wait in it; then senders do. Opened twice, both take from it.
+    At most ``capacity`` messages wait in it; then senders do. Opened again, alike, both take from
+    it.
     """
 
     def __init__(
         self, name: str, *, topics: Iterable[str] = (), capacity: int = DEFAULT_CAPACITY
     ) -> None:
-        _check_address(name)
         if capacity < 1:
             raise UsageError(f"mailbox {name!r}: a capacity is at least 1, not {capacity}")
         self.name = name
-        opened = MailboxOpened(name=name, topics=tuple(topics), capacity=capacity)
-        note(f"mailbox {name}", lambda _scope, _position: opened)
-        _box(current_scope(name).execution.log, name)
+        _open(MailboxOpened(name=name, topics=tuple(topics), capacity=capacity))
 
     async def receive(self, *, timeout_s: float | None = None) -> Message[M]:
         """The next message, as soon as there is one.
 
         Raises :class:`accord.errors.CallTimeoutError` after ``timeout_s`` without one.
         """
-        scope = own_scope("receive", f"receive {self.name}")
-        log = scope.execution.log
-        if not _recorded_as_call(scope, otherwise=not _box(log, self.name).waiting):
-            return self._take(scope)
-
-        async def body(inner: CallScope) -> int:
-            while not _is_noted(inner) and not (box := _box(log, self.name)).waiting:
-                await box.changed()
-            return self._take(inner).id
-
-        taken: int = await call("receive", self.name, [], body, pure=True, timeout_s=timeout_s)
-        return cast("Message[M]", _message(log, taken))
-
-    def _take(self, scope: Scope) -> Message[M]:
-        log = scope.execution.log
-        recorded = scope.execution.replay.notes.get(scope.place)
-
-        def decide(scope: Scope, _position: int) -> Note:
-            if recorded is not None and isinstance(recorded.event, MessageTaken):
-                return MessageTaken(mailbox=self.name, message=recorded.event.message)
-            taken = _box(log, self.name).waiting[0]
-            scope.follow(taken)
-            return MessageTaken(mailbox=self.name, message=taken)
-
-        taken = note(f"receive {self.name}", decide, scope).event
-        _box(log, self.name)  # senders that wait for room wake
-        assert isinstance(taken, MessageTaken)
-        return cast("Message[M]", _message(log, taken.message))
+        return cast("Message[M]", await _receive(self.name, timeout_s))
 
     async def send(self, to: str, body: Any, *, timeout_s: float | None = None) -> int:
         """:func:`send`, in the name of this mailbox."""
@@ -116,7 +87,7 @@ class Mailbox(Generic[M]):
             received=box.taken + len(box.waiting),
             taken=box.taken,
             waiting=len(box.waiting),
-            capacity=box.capacity,
+            capacity=box.opened.capacity,
         )
 
 
@@ -128,39 +99,24 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     that has no mailbox waits for it to be opened.
     """
     _check_address(to)
-    scope = own_scope("send", f"send {to}")
-    if not _recorded_as_call(scope, otherwise=_full(scope.execution.log, to) is not None):
-        return _post(scope, to, body, sender)
+    what = f"send {to}"
+    writing_scope(what, body)
+    log = current_scope(what).execution.log
 
-    async def wait_and_put(inner: CallScope) -> int:
-        log = inner.execution.log
-        while not _is_noted(inner) and (full := _full(log, to)) is not None:
-            if timeout_s == 0:
-                raise _mailbox_full(to, full, 0)
-            await full.changed()
-        return _post(inner, to, body, sender)
-
-    try:
-        sent: int = await call(
-            "send", to, [body], wait_and_put, pure=True, timeout_s=timeout_s or None
-        )
-    except CallTimeoutError as error:
-        full = _full(scope.execution.log, to)
-        raise _mailbox_full(to, full, timeout_s or 0) from error
-    return sent
-
-
-def _post(scope: Scope, to: str, body: Any, sender: str) -> int:
-    """Write the message, and wake who waits for it."""
-
-    def decide(scope: Scope, _position: int) -> Written:
-        value = scope.execution.log.values.encode(body, "a message")
+    def decide(scope: Scope, _position: int) -> Noted:
+        value = log.values.encode(body, "a message")
         by = sender or scope.agent
         return Written(key=to, value=value, space="mail", how="append", by=by)
 
-    sent = note("send", decide, scope).seq
-    scope.execution.log.fold(Post)
-    return sent
+    room = _Room(log, to, timeout_s)
+    try:
+        sent = await note_when(
+            room, what, decide, kind="send", name=to, timeout_s=timeout_s or None
+        )
+    except CallTimeoutError as error:
+        raise room.none() from error
+    log.fold(Post)  # whoever waits for it wakes
+    return sent.seq
 
 
 async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None = None) -> Any:
@@ -169,52 +125,109 @@ async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None =
     Raises :class:`accord.errors.CallTimeoutError` if none comes within ``timeout_s``.
     """
     question = await send(to, body, sender=sender, timeout_s=timeout_s)
-    answers: Mailbox[Any] = Mailbox(_reply_address(question), capacity=1)
-    return (await answers.receive(timeout_s=timeout_s)).body
+    address = _reply_address(question)
+    _open(MailboxOpened(name=address, capacity=1, broadcasts=False))
+    try:
+        return (await _receive(address, timeout_s)).body
+    except CallTimeoutError as error:
+        raise CallTimeoutError(
+            f"{to!r} has not answered within {timeout_s or 0:g} s; see that a mailbox of that name "
+            "is open, and that its owner replies to what it receives"
+        ) from error
 
 
 def dead_letters(log: Log) -> list[Message[Any]]:
     """Messages that nobody has taken."""
-    return [_message(log, seq) for seq in log.fold(Post).untaken()]
+    return [_message(log, number) for number in log.fold(Post).untaken()]
 
 
-def _recorded_as_call(scope: Scope, *, otherwise: bool) -> bool:
-    """Whether code had to wait at this place when it was recorded; ``otherwise`` if it was not."""
-    replay, path = scope.execution.replay, scope.place
-    if path in replay.calls or path in replay.notes:
-        return path in replay.calls
-    return otherwise
+class _Arrived:
+    """A message waits in a mailbox."""
+
+    def __init__(self, log: Log, name: str) -> None:
+        self._log = log
+        self._name = name
+
+    def met(self) -> bool:
+        return bool(_box(self._log, self._name).waiting)
+
+    def changed(self) -> Awaitable[None]:
+        return _box(self._log, self._name).changed.wait()
 
 
-def _is_noted(inner: CallScope) -> bool:
-    """The wait was over when it was recorded, though the call had not ended."""
-    return inner.place in inner.execution.replay.notes
+class _Room:
+    """All mailboxes that would get a message have room for it. At once: ``timeout_s`` 0."""
+
+    def __init__(self, log: Log, to: str, timeout_s: float | None) -> None:
+        self._log = log
+        self._to = to
+        self._timeout_s = timeout_s
+
+    def met(self) -> bool:
+        return self._full() is None
+
+    def changed(self) -> Awaitable[None]:
+        full = self._full()
+        assert full is not None, "it was asked for in the same moment"
+        if self._timeout_s == 0:
+            raise self.none()
+        return full.changed.wait()
+
+    def none(self) -> MailboxFullError:
+        """What to raise when there was none in time; the same whatever has been taken since."""
+        return MailboxFullError(
+            f"a mailbox that takes messages to {self._to!r} was full for "
+            f"{self._timeout_s or 0:g} s, and this one was not sent; receive more often, open the "
+            "mailbox with more capacity, or wait longer"
+        )
+
+    def _full(self) -> Box | None:
+        boxes = self._log.fold(Post).boxes_for(self._to)
+        return next((box for box in boxes if box.is_full), None)
 
 
-def _full(log: Log, to: str) -> Box | None:
-    """A mailbox that would get the message, and has no room."""
-    boxes = log.fold(Post).boxes_for(to)
-    return next((box for box in boxes if len(box.waiting) >= box.capacity), None)
+async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
+    log = current_scope("receive").execution.log
 
+    def decide(scope: Scope, _position: int) -> Noted:
+        waiting = _box(log, name).waiting
+        if waiting:
+            scope.follow(waiting[0])
+        return MessageTaken(mailbox=name, message=waiting[0] if waiting else 0)
 
-def _mailbox_full(to: str, full: Box | None, timeout_s: float) -> MailboxFullError:
-    name, capacity = (to, 0) if full is None else (full.name, full.capacity)
-    return MailboxFullError(
-        f"mailbox {name!r} was full for {timeout_s:g} s: {capacity} messages wait in it and nobody "
-        f"takes them; the message to {to!r} was not sent. Receive more often, open it with more "
-        "capacity, or wait longer"
+    taken = await note_when(
+        _Arrived(log, name),
+        f"receive {name}",
+        decide,
+        kind="receive",
+        name=name,
+        timeout_s=timeout_s,
     )
+    log.fold(Post)  # senders that wait for room wake
+    assert isinstance(taken.event, MessageTaken)
+    return _message(log, taken.event.message)
+
+
+def _open(wanted: MailboxOpened) -> None:
+    _check_address(wanted.name)
+    note(f"mailbox {wanted.name}", lambda _scope, _position: wanted)
+    opened = _box(current_scope("a mailbox").execution.log, wanted.name).opened
+    if (opened.topics, opened.capacity) != (wanted.topics, wanted.capacity):
+        raise UsageError(
+            f"mailbox {wanted.name!r} is open with topics {list(opened.topics)} and capacity "
+            f"{opened.capacity}; open it once, or alike each time"
+        )
 
 
 def _box(log: Log, name: str) -> Box:
     return log.fold(Post).boxes[name]
 
 
-def _message(log: Log, seq: int) -> Message[Any]:
-    written = log.envelopes[seq].event
+def _message(log: Log, number: int) -> Message[Any]:
+    written = log.envelopes[number].event
     assert isinstance(written, Written)
     body = log.values.decode(written.value)
-    return Message(id=seq, sender=written.by, to=written.key, body=body)
+    return Message(id=number, sender=written.by, to=written.key, body=body)
 
 
 def _reply_address(question: int) -> str:

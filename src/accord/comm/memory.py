@@ -16,16 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.comm.index import Embed, Indexes, connect, digest_of_text, item_at, text_of
-from accord.comm.put import Put, put, space_of
+from accord.comm.put import Put, put, space_of, writing_scope
 from accord.comm.space import MISSING
 from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.note import note
-from accord.flow.scope import CallScope, current_scope, own_scope
-from accord.log.blobs import digest_of
+from accord.flow.scope import CallScope, current_scope
 from accord.log.events import Envelope, Looked
-
-LABEL_CHARACTERS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +86,7 @@ class Memory:
             item["tags"] = list(wanted)
         if key is not None:
             _check_name(key)
-        values = current_scope("memory.add()").execution.log.values
-        label = digest_of(values.digest([key, item], "an item of memory"))
-        scope = own_scope("memory.add()", f"{self.name}.{label[:LABEL_CHARACTERS]}")
+        scope = writing_scope(f"memory {self.name}", [key, item])
         key = key or scope.place
         put(self._put(key, item, if_version), scope)
         return key
@@ -186,7 +181,7 @@ class Memory:
     def _put(self, key: str, item: Any, if_version: int | None) -> Put:
         return Put(
             key=self._prefix + key,
-            make=lambda _: item,
+            value=item,
             how="remove" if item is None else "replace",
             space="memory",
             if_version=if_version,

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from accord.comm.space import EVERYBODY
 from accord.log.events import Envelope, Looked, MailboxOpened, MessageTaken, Written
-
-EVERYBODY = "*"
+from accord.log.waiters import Waiters
 
 
 @dataclass(slots=True)
 class Box:
     """A mailbox: the messages that wait in it, by number, and how many it has given out."""
 
-    name: str
-    addresses: tuple[str, ...]
-    capacity: int
+    opened: MailboxOpened
     waiting: deque[int] = field(default_factory=deque[int])
     taken: int = 0
-    _waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+    changed: Waiters = field(default_factory=Waiters)
+    """A message came, or was taken."""
 
-    async def changed(self) -> None:
-        """Return when a message came or was taken."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What it takes messages from."""
+        everybody = (EVERYBODY,) if self.opened.broadcasts else ()
+        return (self.opened.name, *self.opened.topics, *everybody)
 
-    def arrive(self, seq: int) -> None:
-        """A message came."""
-        self.waiting.append(seq)
-        self._wake()
-
-    def take(self, seq: int) -> None:
-        """A message was taken out."""
-        self.waiting.remove(seq)  # the first, but for messages of an earlier process
-        self.taken += 1
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+    @property
+    def is_full(self) -> bool:
+        return len(self.waiting) >= self.opened.capacity
 
 
 class Post:
@@ -53,6 +37,8 @@ class Post:
 
     def __init__(self) -> None:
         self.boxes: dict[str, Box] = {}
+        self._sent: dict[str, list[int]] = {}
+        """The messages to each address, by number."""
         self._messages: dict[int, Written] = {}
         self._taken: set[int] = set()
         self._following: dict[str, list[Box]] = {}
@@ -62,17 +48,16 @@ class Post:
         event = envelope.event
         match event:
             case MessageTaken():
-                self.boxes[event.mailbox].take(event.message)
-                self._taken.add(event.message)
-            case Written():
-                if event.space == "mail":
-                    self._messages[envelope.seq] = event
-                    for box in self.boxes_for(event.key):
-                        _deliver(box, envelope.seq, event)
-            case MailboxOpened():
-                self._open(event)
+                self._take(self.boxes[event.mailbox], event.message)
+            case Written(space="mail"):
+                self._sent.setdefault(event.key, []).append(envelope.seq)
+                self._messages[envelope.seq] = event
+                for box in self.boxes_for(event.key):
+                    self._deliver(box, envelope.seq)
+            case MailboxOpened() if event.name not in self.boxes:
+                self._open(Box(event))
             case Looked():
-                self._look(event.took)
+                self._show(event.took)
             case _:
                 pass
 
@@ -80,30 +65,40 @@ class Post:
         """The mailboxes that get what is sent to ``address``."""
         return self._following.get(address, [])
 
+    def is_taken(self, message: int) -> bool:
+        """Whether somebody has taken the message, or an agent was shown it."""
+        return message in self._taken
+
     def untaken(self) -> Iterator[int]:
         """The messages that nobody has taken, by number."""
-        return (seq for seq in self._messages if seq not in self._taken)
+        return (number for number in self._messages if number not in self._taken)
 
-    def _open(self, opened: MailboxOpened) -> None:
-        if opened.name in self.boxes:
-            return
-        addresses = tuple(dict.fromkeys((opened.name, *opened.topics, EVERYBODY)))
-        box = self.boxes[opened.name] = Box(opened.name, addresses, opened.capacity)
-        for address in addresses:
+    def _open(self, box: Box) -> None:
+        self.boxes[box.opened.name] = box
+        sent: list[int] = []
+        for address in dict.fromkeys(box.addresses):
             self._following.setdefault(address, []).append(box)
-        for seq, message in self._messages.items():
-            if message.key in box.addresses:
-                _deliver(box, seq, message)
+            sent += self._sent.get(address, ())
+        for message in sorted(sent):
+            self._deliver(box, message)
 
-    def _look(self, names: tuple[str, ...]) -> None:
-        """An agent read all that had been sent to ``names``."""
-        if not names:
-            return
-        for seq, message in self._messages.items():
-            if message.key in (*names, EVERYBODY):
-                self._taken.add(seq)
+    def _deliver(self, box: Box, message: int) -> None:
+        written = self._messages[message]
+        if written.by == box.opened.name != written.key:
+            return  # what one sends to a topic or to everybody is for the others
+        box.waiting.append(message)
+        box.changed.wake()
 
+    def _take(self, box: Box, message: int) -> None:
+        box.waiting.remove(message)  # the first, but for two who take from one box
+        box.taken += 1
+        self._taken.add(message)
+        box.changed.wake()
 
-def _deliver(box: Box, seq: int, message: Written) -> None:
-    if message.by != box.name or message.key == box.name:  # not one's own to a topic
-        box.arrive(seq)
+    def _show(self, messages: Iterable[int]) -> None:
+        """An agent was shown these; those sent to it alone need not be taken from its mailbox."""
+        for message in messages:
+            self._taken.add(message)
+            box = self.boxes.get(self._messages[message].key)
+            if box is not None and message in box.waiting:
+                self._take(box, message)

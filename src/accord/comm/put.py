@@ -1,7 +1,7 @@
 """Writing where others read: each write is decided in one moment.
 
-It is accepted, or an echo (it would change nothing, so nothing is written), or a conflict. Which
-of them depends only on the log before it, so a replay comes to the same.
+It is accepted, or an echo (it would change nothing, so nothing is written), or refused. Which of
+them depends only on the log before it, so a replay comes to the same.
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from accord.comm.space import MISSING, Spaces, SpaceState, Write, put_on
-from accord.errors import ConflictError
+from accord.comm.space import MISSING, SpaceState, Spaces, Write, put_on
+from accord.errors import AccordError, ConflictError, UsageError
 from accord.flow.note import note
 from accord.flow.scope import Scope, own_scope
+from accord.log.blobs import digest_of
 from accord.log.codec import printable
-from accord.log.events import NOTHING, Looked, Note, Reducer, Space, Written
+from accord.log.events import NOTHING, Looked, Noted, Reducer, Space, Written
 from accord.log.log import Log
 
 SHOWN_CHARACTERS = 60
+LABEL_CHARACTERS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Put:
-    """What is to be written. ``make`` gives it, from what the key holds (or MISSING).
+    """What is to be written.
 
-    ``knowing`` says that it is made from what the key holds: nothing can be overlooked.
+    ``value`` is what is added. ``function`` makes it from what the key holds (or MISSING) instead:
+    then nothing can be overlooked.
     """
 
     key: str
-    make: Callable[[Any], Any]
+    value: Any = None
+    function: Callable[[Any], Any] | None = None
     how: Reducer = "replace"
     space: Space = "board"
     if_version: int | None = None
-    knowing: bool = False
-    by: str | None = None
-    """Who writes, if it is not the agent at work."""
 
     @property
     def what(self) -> str:
@@ -47,21 +48,33 @@ def put(wanted: Put, scope: Scope | None = None) -> int:
 
     Raises :class:`accord.errors.ConflictError`; see :class:`accord.comm.blackboard.Blackboard`.
     """
-    scope = scope or own_scope(wanted.what, wanted.what)
+    scope = scope or writing_scope(wanted.what, wanted.value)
     log = scope.execution.log
+    refusals: list[AccordError] = []
 
-    def decide(scope: Scope, position: int) -> Note:
+    def decide(scope: Scope, position: int) -> Noted:
         decided = _decide(wanted, scope, position)
-        return decided if isinstance(decided, Written) else Looked(what=wanted.what, by=scope.agent)
+        if isinstance(decided, Written):
+            return decided
+        if decided is not None:
+            refusals.append(decided)
+        return Looked(what=wanted.what, by=scope.agent)
 
     envelope = note(wanted.what, decide, scope)
     state = space_of(log, wanted.space)  # whoever waits for the key wakes
-    if isinstance(envelope.event, Written):
-        return envelope.seq
-    decided = _decide(wanted, scope, envelope.seq)
-    if isinstance(decided, ConflictError):
-        raise decided
-    return state.version(wanted.key, envelope.seq)
+    for refusal in refusals:
+        raise refusal
+    return state.version(wanted.key, envelope.seq + 1)
+
+
+def writing_scope(what: str, value: Any) -> Scope:
+    """The scope of the running task. One that the flow started goes by what it writes first."""
+
+    def label(scope: Scope) -> str:
+        digest = digest_of(scope.execution.log.values.digest(value, what))
+        return f"{what}.{digest[:LABEL_CHARACTERS]}"
+
+    return own_scope(what, label)
 
 
 def space_of(log: Log, space: Space) -> SpaceState:
@@ -69,7 +82,7 @@ def space_of(log: Log, space: Space) -> SpaceState:
     return log.fold(Spaces).of(space)
 
 
-def _decide(wanted: Put, scope: Scope, position: int) -> Written | ConflictError | None:
+def _decide(wanted: Put, scope: Scope, position: int) -> Written | AccordError | None:
     """What to record, or why not; None for an echo."""
     values = scope.execution.log.values
     state = space_of(scope.execution.log, wanted.space)
@@ -77,32 +90,38 @@ def _decide(wanted: Put, scope: Scope, position: int) -> Written | ConflictError
     if wanted.if_version not in (None, version):
         return _conflict(wanted, scope, position, f"version {wanted.if_version} was expected")
     last = state.last(wanted.key, position)
-    if wanted.how == "append" and last is not None and last.written.how == "append":
-        made = wanted.make(MISSING)
-    else:
-        before = state.value(wanted.key, position, values.decode)
-        held = b"" if before is MISSING else values.digest(before)
-        made = wanted.make(before)
+    added = wanted.value
+    if wanted.how != "append" or last is None or last.written.how != "append":
+        held = state.value(wanted.key, position, values.decode)
+        before = b"" if held is MISSING else values.digest(held)
+        kind = type(held).__name__
+        if wanted.function is not None:
+            added = wanted.function(held)
         try:
-            after = put_on(before, wanted.how, made)
-        except TypeError as error:
-            return _conflict(wanted, scope, position, str(error))
-        if (b"" if after is MISSING else values.digest(after, wanted.what)) == held:
+            after = put_on(held, wanted.how, added)
+        except TypeError:
+            return UsageError(
+                f"one cannot {wanted.how} a {type(added).__name__} to {wanted.key!r}, which holds "
+                f"a {kind}; use another key, or write() over it"
+            )
+        if (b"" if after is MISSING else values.digest(after, wanted.what)) == before:
             return None
         if last is not None and _overlooks(wanted, scope, last):
-            return _conflict(wanted, scope, position, "that came beside this code, not before it")
+            why = "that came beside this code, not before it"
+            return _conflict(wanted, scope, position, why)
     return Written(
         key=wanted.key,
-        value=NOTHING if wanted.how == "remove" else values.encode(made, wanted.what),
+        value=NOTHING if wanted.how == "remove" else values.encode(added, wanted.what),
         space=wanted.space,
         how=wanted.how,
-        by=scope.agent if wanted.by is None else wanted.by,
+        by=scope.agent,
     )
 
 
 def _overlooks(wanted: Put, scope: Scope, last: Write) -> bool:
     """It would replace what the writer cannot know of."""
-    if wanted.how not in ("replace", "remove") or wanted.knowing or wanted.if_version is not None:
+    knowing = wanted.function is not None or wanted.if_version is not None
+    if knowing or wanted.how not in ("replace", "remove"):
         return False
     return not scope.knows(last.path, last.seq)
 
@@ -115,11 +134,12 @@ def _conflict(wanted: Put, scope: Scope, position: int, why: str) -> ConflictErr
     version = state.version(wanted.key, position)
     writer = "" if last is None else last.written.by
     holds = "nothing" if value is MISSING else f"{_short(value)}, by {writer or 'the flow'}"
+    added = "" if wanted.function is not None else f" with {_short(wanted.value)}"
     return ConflictError(
         f"run {log.run}: {scope.agent or 'the flow'} (at {scope.path or 'its top'}) would "
-        f"{wanted.how} {wanted.key!r} with {_short(wanted.make(value))}, but it holds {holds} "
-        f"(version {version}): {why}. Use update(), a reducer (append, merge, ...), or read it "
-        "and pass if_version",
+        f"{wanted.how} {wanted.key!r}{added}, but it holds {holds} (version {version}): {why}. "
+        "Read it first and pass if_version; on a board, update() and reducers (append, merge, ...) "
+        "never conflict",
         key=wanted.key,
         version=version,
         writer=writer,

@@ -7,14 +7,18 @@ together in the order of the program, not of time: which of them was faster chan
 
 from __future__ import annotations
 
-import asyncio
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from accord.log.events import Envelope, Reducer, Space, Value, Written
+from accord.log.waiters import Waiters
+
+EVERYBODY = "*"
+"""The address of messages to all mailboxes."""
 
 Decode = Callable[[Value], Any]
 Order = tuple[tuple[int, int, str], ...]
@@ -47,7 +51,6 @@ class Key:
     """All writes of one key, in the order of the log."""
 
     writes: list[Write] = field(default_factory=list[Write])
-    seqs: list[int] = field(default_factory=list[int])
     _latest: Order = ()
     """The place of what comes last in the program, of all that was added since the last base."""
 
@@ -59,12 +62,11 @@ class Key:
             self._latest = order
         write = Write(seq, path, written, late)
         self.writes.append(write)
-        self.seqs.append(seq)
         return write
 
     def value(self, position: int, decode: Decode) -> Any:
         """What the writes before ``position`` add up to, or :data:`MISSING`."""
-        end = begin = bisect_left(self.seqs, position)
+        end = begin = _index(self.writes, position)
         while begin and not _is_base(self.writes[begin - 1].written):
             begin -= 1
         value: Any = MISSING
@@ -79,22 +81,27 @@ class Key:
 
         None if it takes the whole value to tell.
         """
-        begin, end = bisect_left(self.seqs, since), bisect_left(self.seqs, position)
-        new = self.writes[begin:end]
-        if not begin or any(write.late or _is_base(write.written) for write in new):
+        last, new = self.last(since), self.between(since, position)
+        if last is None or last.written.how == "remove":
             return None
-        return in_program_order(new)
+        if any(write.late or _is_base(write.written) for write in new):
+            return None
+        return new
 
     def appended(self, since: int, position: int) -> list[Write] | None:
         """The items that came from ``since`` on; None if anything but appending was done."""
-        new = self.writes[bisect_left(self.seqs, since) : bisect_left(self.seqs, position)]
+        new = self.between(since, position)
         if any(write.written.how != "append" for write in new):
             return None
         return in_program_order(new)
 
+    def between(self, since: int, position: int) -> list[Write]:
+        """The writes from ``since`` on, before ``position``, in the order of the log."""
+        return self.writes[_index(self.writes, since) : _index(self.writes, position)]
+
     def last(self, position: int) -> Write | None:
         """The last write before ``position``."""
-        index = bisect_left(self.seqs, position)
+        index = _index(self.writes, position)
         return self.writes[index - 1] if index else None
 
 
@@ -104,13 +111,15 @@ class SpaceState:
     def __init__(self) -> None:
         self.keys: dict[str, Key] = {}
         self.writes: list[Write] = []
-        self.seqs: list[int] = []
         self._recent: dict[str, int] = {}
         """Keys by their last write, the latest last."""
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, Waiters] = {}
         """Who waits for a key, or for keys of a pattern."""
-        self._patterns: set[str] = set()
-        """The patterns among them, in which a sign stands for others."""
+
+    @property
+    def version_of_all(self) -> int:
+        """The number of the last write of any key; 0 if there is none."""
+        return self.writes[-1].seq if self.writes else 0
 
     def add(self, seq: int, path: str, written: Written) -> None:
         """Take in the next write, and wake who waits for its key."""
@@ -118,10 +127,10 @@ class SpaceState:
         if key is None:
             key = self.keys[written.key] = Key()
         self.writes.append(key.add(seq, path, written))
-        self.seqs.append(seq)
         self._recent.pop(written.key, None)
         self._recent[written.key] = seq
-        self._wake(written.key)
+        if self._waiting:
+            self._wake(written.key)
 
     def last(self, key: str, position: int) -> Write | None:
         """The last write of ``key`` before ``position``."""
@@ -138,63 +147,50 @@ class SpaceState:
         found = self.keys.get(key)
         return MISSING if found is None else found.value(position, decode)
 
-    def names(self, patterns: Iterable[str], position: int) -> list[str]:
-        """The keys that match one of ``patterns`` and have a value, in alphabetical order."""
-        wanted = tuple(patterns)
-        there = self.keys if any(map(is_pattern, wanted)) else self.keys.keys() & {*wanted}
-        return sorted(key for key in there if matches(key, wanted) and self.version(key, position))
-
-    def since(self, since: int, position: int) -> list[Write]:
-        """The writes with numbers from ``since`` on, before ``position``, in order."""
-        return self.writes[bisect_left(self.seqs, since) : bisect_left(self.seqs, position)]
+    def names(self, pattern: str, position: int) -> list[str]:
+        """The keys that match ``pattern`` and have a value, in alphabetical order."""
+        there = self.keys if is_pattern(pattern) else self.keys.keys() & {pattern}
+        return sorted(key for key in there if matches(key, pattern) and self.version(key, position))
 
     def changed(self, since: int, position: int) -> list[str]:
         """The keys written from ``since`` on and before ``position``, oldest change first."""
-        if not self.seqs or position > self.seqs[-1]:
-            # As of now: costs as much as there are changed keys, however often they changed.
-            found: list[str] = []
-            for key in reversed(self._recent):
-                if self._recent[key] < since:
-                    break
-                found.append(key)
-            return found[::-1]
-        return list(dict.fromkeys(write.written.key for write in self.since(since, position)))
+        if position <= self.version_of_all:
+            new = self.writes[_index(self.writes, since) : _index(self.writes, position)]
+            return list(dict.fromkeys(write.written.key for write in new))
+        # As of now: costs as much as there are changed keys, however often they changed.
+        found: list[str] = []
+        for key in reversed(self._recent):
+            if self._recent[key] < since:
+                break
+            found.append(key)
+        return found[::-1]
 
-    def first(self, pattern: str, since: int) -> int | None:
-        """The number of the first write from ``since`` on to a key that matches."""
-        if not is_pattern(pattern):
+    def first(self, pattern: str, after: int) -> int | None:
+        """The number of the first write after number ``after`` to a key that matches."""
+        if is_pattern(pattern):
+            writes = self.writes
+        else:
             key = self.keys.get(pattern)
-            index = bisect_left(key.seqs, since) if key is not None else 0
-            return key.seqs[index] if key is not None and index < len(key.seqs) else None
-        for write in self.writes[bisect_left(self.seqs, since) :]:
-            if matches(write.written.key, (pattern,)):
+            writes = key.writes if key is not None else []
+        for write in writes[_index(writes, after + 1) :]:
+            if matches(write.written.key, pattern):
                 return write.seq
         return None
 
-    async def written(self, patterns: Iterable[str]) -> None:
-        """Return when a key that matches one of ``patterns`` is written."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wanted = tuple(patterns)
-        for pattern in wanted:
-            self._waiting.setdefault(pattern, []).append(waiter)
-            if is_pattern(pattern):
-                self._patterns.add(pattern)
+    async def written(self, pattern: str) -> None:
+        """Return when a key that matches ``pattern`` is written."""
+        waiters = self._waiting.setdefault(pattern, Waiters())
         try:
-            await waiter
+            await waiters.wait()
         finally:
-            for pattern in wanted:
-                waiters = self._waiting.get(pattern, [])
-                if waiter in waiters:
-                    waiters.remove(waiter)
+            if not waiters:
+                self._waiting.pop(pattern, None)
 
     def _wake(self, key: str) -> None:
-        patterns = [key] if key in self._waiting else []
-        patterns += [each for each in self._patterns if each != key and fnmatchcase(key, each)]
-        for pattern in patterns:
-            for waiter in self._waiting.pop(pattern):
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._patterns.discard(pattern)
+        for pattern in [each for each in self._waiting if is_pattern(each) and matches(key, each)]:
+            self._waiting[pattern].wake()
+        if (waiters := self._waiting.get(key)) is not None:
+            waiters.wake()
 
 
 class Spaces:
@@ -274,10 +270,22 @@ def order_of(path: str) -> Order:
 
 
 def is_pattern(key: str) -> bool:
-    """Whether ``key`` may stand for several keys."""
-    return any(sign in key for sign in "*?[")
+    """Whether ``key`` stands for all keys that it matches."""
+    return "*" in key
 
 
-def matches(key: str, patterns: Iterable[str]) -> bool:
-    """Whether ``key`` is one of ``patterns``, in which ``*`` and ``?`` stand for anything."""
-    return any(key == each or (is_pattern(each) and fnmatchcase(key, each)) for each in patterns)
+def matches(key: str, pattern: str) -> bool:
+    """Whether ``key`` is ``pattern``, in which ``*`` stands for any text."""
+    return key == pattern or ("*" in pattern and _compiled(pattern).fullmatch(key) is not None)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def _index(writes: Sequence[Write], position: int) -> int:
+    """Where in ``writes`` the first is that has not a number below ``position``."""
+    if not writes or position > writes[-1].seq:
+        return len(writes)
+    return bisect_left(writes, position, key=lambda write: write.seq)

@@ -151,7 +151,8 @@ class Capabilities:
 
     ``window`` and ``kv_tokens`` are in tokens: the most that one request may hold, prompt and
     reply together, and what the KV cache holds over all requests. ``concurrency`` is how many
-    requests it works on at once. ``tokenizer`` counts the tokens of a text exactly.
+    requests it works on at once. ``tools`` is False if its model cannot be told of tools.
+    ``tokenizer`` counts the tokens of a text exactly.
     """
 
     model: str = ""
@@ -159,6 +160,7 @@ class Capabilities:
     window: int | None = None
     kv_tokens: int | None = None
     prefix_cache: bool = False
+    tools: bool = True
     priority: Literal["lower_first", "higher_first"] | None = None
     tokenizer: Callable[[str], Awaitable[int]] | None = None
     prices: Prices | None = None

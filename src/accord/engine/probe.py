@@ -68,6 +68,7 @@ async def probe(
         window=found.window,
         kv_tokens=found.kv_tokens,
         prefix_cache=found.prefix_cache or (prices is not None and prices.cached is not None),
+        tools=found.tools,
         tokenizer=found.tokenizer,
         prices=prices,
     )
@@ -97,6 +98,7 @@ async def _llama_cpp(ask: _Asker, window: int | None, *, alone: bool) -> Capabil
         window=window,
         kv_tokens=slots * window if slots and window else None,
         prefix_cache=True,
+        tools=mapping(props.get("chat_template_caps")).get("supports_tools") is not False,
         tokenizer=await ask.tokenizer(lambda text: {"content": text}),
     )
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
 from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError
-from accord.flow.failure import ends_in, failures_in_flight, mark, rebuild_error, record_error
+from accord.flow.failure import ends_in, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
 from accord.log.blobs import digest_of
@@ -109,7 +109,7 @@ async def call(
         input=Value(packed) if keep_input else NOTHING,
         pure=pure,
         coordination=coordination,
-        handling=failures_in_flight(log) or scope.handling,
+        handling=scope.handling_now(),
     )
     recorded = execution.replay.call_at(path, scope, started)
     attempts = 0

@@ -7,7 +7,7 @@ import sys
 from contextvars import Context, copy_context
 from typing import Literal, Self
 
-from accord.flow.failure import ends_in, failures_in_flight, mark
+from accord.flow.failure import ends_in, mark
 from accord.flow.scope import enter, own_scope
 from accord.log.events import Joined
 
@@ -25,7 +25,7 @@ class Fork:
         self._recorded = execution.replay.join_at(self._path, self._scope, branches)
         self._failures: set[int] = set()
         before = self._scope.take_causes()
-        handling = failures_in_flight(execution.log) or self._scope.handling
+        handling = self._scope.handling_now()
         self._scopes = [
             self._scope.branch(f"{self._path}/{index}", before, handling)
             for index in range(branches)

@@ -1,27 +1,43 @@
-"""Facts that take no time, at a place of the flow: something was written, or looked at.
+"""Notes: events without duration, at a place of the flow. Something was written, or looked at.
 
-What is written or seen depends on what others had written by then, and that on timing. So each
-such moment has a place and an event of its own, and on a replay it is decided again as of that
-event: the same log before it gives the same outcome, whatever has been written since.
+What is written or seen depends on what others had written by then, and that on timing. So each note
+is decided as of a position in the log, and on a replay it is decided again as of the position
+where it is recorded: ``decide`` must depend on nothing but its scope and the log before that
+position. It is asked exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from accord.flow.failure import failures_in_flight
+from accord.flow.call import call
 from accord.flow.replay import describe_note
-from accord.flow.scope import Scope, own_scope
-from accord.log.events import Envelope, Looked, Note
+from accord.flow.scope import CallScope, Scope, own_scope
+from accord.log.events import CallKind, Envelope, Looked, MessageTaken, Noted
+
+Decide = Callable[[Scope, int], Noted]
 
 
-def note(what: str, decide: Callable[[Scope, int], Note], scope: Scope | None = None) -> Envelope:
+class Condition(Protocol):
+    """Something that code may have to wait for."""
+
+    def met(self) -> bool:
+        """Whether it holds now."""
+        ...
+
+    def changed(self) -> Awaitable[None]:
+        """Returns when it may hold."""
+        ...
+
+
+def note(what: str, decide: Decide, scope: Scope | None = None) -> Envelope:
     """Record what ``decide`` says, or find it recorded at this place.
 
-    ``decide`` gets the scope and the position in the log as of which to decide. ``what`` names the
-    act in errors. Raises :class:`accord.errors.FlowChangedError` if another was recorded here.
+    ``what`` names the act in errors, and the task that does it first. Raises
+    :class:`accord.errors.FlowChangedError` if another act was recorded here.
     """
     scope = scope or own_scope(what, what)
     execution = scope.execution
@@ -29,24 +45,55 @@ def note(what: str, decide: Callable[[Scope, int], Note], scope: Scope | None = 
     path = scope.next_path()
     recorded = execution.replay.note_at(path, scope, what)
     if recorded is not None:
-        now = decide(scope, recorded.seq)
-        before = recorded.event
-        assert isinstance(before, Note)
+        now, before = decide(scope, recorded.seq), recorded.event
+        assert isinstance(before, Noted)
         if not _is_same(now, before):
             raise execution.flow_changed(path, describe_note(before), describe_note(now))
         scope.saw_end(recorded.seq)
         return recorded
     noted = decide(scope, len(log.envelopes))
-    handling = failures_in_flight(log) or scope.handling
-    if handling:
+    if handling := scope.handling_now():
         noted = replace(noted, handling=handling)
     seq = log.append(path, scope.take_causes(), noted)
     scope.saw_end(seq)
     return log.envelopes[seq]
 
 
-def _is_same(now: Note, before: Note) -> bool:
-    """The same act. Of a look, what it was at: how an agent was shown it may have changed since."""
+async def note_when(
+    condition: Condition,
+    what: str,
+    decide: Decide,
+    *,
+    kind: CallKind,
+    name: str,
+    timeout_s: float | None = None,
+) -> Envelope:
+    """A note as soon as ``condition`` is met: at once, or in a call that waits for it.
+
+    So waiting can be cancelled, replayed and timed out as any call can, and what need not wait
+    costs one event.
+    """
+    scope = own_scope(what, what)
+    replay, log = scope.execution.replay, scope.execution.log
+    path = scope.place
+    recorded = path in replay.calls or path in replay.notes
+    if path in replay.notes or (not recorded and condition.met()):
+        return note(what, decide, scope)
+
+    async def body(inner: CallScope) -> int:
+        # A crash may have come between the note and the end of the call.
+        while inner.place not in replay.notes and not condition.met():
+            await condition.changed()
+        return note(what, decide, inner).seq
+
+    noted: int = await call(kind, name, [], body, pure=True, timeout_s=timeout_s)
+    return log.envelopes[noted]
+
+
+def _is_same(now: Noted, before: Noted) -> bool:
+    """The same act. What a look showed, or which message was next, may be another by now."""
     if isinstance(now, Looked) and isinstance(before, Looked):
         return now.what == before.what
+    if isinstance(now, MessageTaken) and isinstance(before, MessageTaken):
+        return now.mailbox == before.mailbox
     return now == replace(before, handling=())

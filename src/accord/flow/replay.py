@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accord.flow.scope import Scope, is_within, numbered
+from accord.flow.scope import Scope, numbered
 from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
     Joined,
+    Looked,
     MailboxOpened,
     MessageTaken,
     Note,
@@ -29,7 +30,7 @@ from accord.log.events import (
     RunResumed,
     Written,
 )
-from accord.log.fold import Call, Calls
+from accord.log.fold import Call, Calls, is_within
 
 
 class Replay:
@@ -194,10 +195,14 @@ def describe(started: CallStarted) -> str:
 
 def describe_note(note: Note) -> str:
     """A note in one line."""
-    if isinstance(note, Written):
-        return f"{note.space} {note.how} {note.key}"
-    if isinstance(note, MailboxOpened):
-        return f"open mailbox {note.name}"
-    if isinstance(note, MessageTaken):
-        return f"take a message from {note.mailbox}"
-    return f"look at {note.what}"
+    match note:
+        case Written():
+            return f"{note.space} {note.how} {note.key}"
+        case MailboxOpened():
+            return f"open mailbox {note.name}"
+        case MessageTaken():
+            return f"take a message from {note.mailbox}"
+        case Looked():
+            return f"look at {note.what}"
+        case _:
+            return type(note).__name__

@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accord.errors import UsageError
+from accord.flow.failure import failures_in_flight
+from accord.log.fold import is_within
 
 if TYPE_CHECKING:
     from accord.engine.base import Usage
@@ -71,13 +73,17 @@ class Scope:
         """Tasks started here that have done something, by label."""
         self._loose: dict[str, int] | None = None
 
+    def handling_now(self) -> tuple[int, ...]:
+        """The failures that are dealt with here: in an ``except`` or ``finally``, or around it."""
+        return failures_in_flight(self.execution.log) or self.handling
+
     @property
     def place(self) -> str:
         """The path of the next call, join or note."""
         return f"{self.path}/{self.children}" if self.path else str(self.children)
 
     def next_path(self) -> str:
-        """The same, taken."""
+        """The path of the call, join or note that is made now."""
         path = self.place
         self.children += 1
         return path
@@ -194,8 +200,11 @@ def current_scope(what: str) -> Scope:
         ) from None
 
 
-def own_scope(what: str, label: str) -> Scope:
-    """The running task's own scope; a task that the flow started gets one, called ``label``."""
+def own_scope(what: str, label: str | Callable[[Scope], str]) -> Scope:
+    """The running task's own scope; a task that the flow started gets one, called ``label``.
+
+    Tasks that begin alike may swap places on a replay, so a label says what one does first.
+    """
     scope = current_scope(what)
     if scope.execution.fatal is not None:
         raise scope.execution.fatal
@@ -214,7 +223,11 @@ def own_scope(what: str, label: str) -> Scope:
             "await it in the flow instead of calling asyncio.run in a step"
         )
     name = task.get_name()
-    scope = scope.adopt(task, f"~{label if _AUTOMATIC_NAME.fullmatch(name) else name}")
+    if not _AUTOMATIC_NAME.fullmatch(name):
+        label = name
+    elif not isinstance(label, str):
+        label = label(scope)
+    scope = scope.adopt(task, f"~{label.replace('/', '_')}")  # a label is one step of a path
     enter(scope)
     return scope
 
@@ -222,8 +235,3 @@ def own_scope(what: str, label: str) -> Scope:
 def numbered(label: str, count: int) -> str:
     """The segment of the task with ``count`` like it before: ``~a``, then ``~a.1``."""
     return f"{label}.{count}" if count else label
-
-
-def is_within(path: str, above: str) -> bool:
-    """Whether ``path`` is ``above``, or lies below it."""
-    return not above or path == above or path.startswith(f"{above}/")

@@ -169,7 +169,14 @@ class Joined(Fact, frozen=True, kw_only=True):
     policy: Literal["fail_fast", "isolate"]
 
 
-class Written(Fact, frozen=True, kw_only=True):
+class Note(Fact, frozen=True, kw_only=True):
+    """What takes no time: one event, at a place of its own."""
+
+    handling: tuple[int, ...] = ()
+    """As for a call."""
+
+
+class Written(Note, frozen=True, kw_only=True):
     """Something was put where others can read it. The number of this event is its version.
 
     ``value`` is what was added, not what there is now: an appended item, a merged part.
@@ -181,42 +188,36 @@ class Written(Fact, frozen=True, kw_only=True):
     how: Reducer = "replace"
     by: str = ""
     """The agent that wrote it; empty for the flow's own code."""
-    handling: tuple[int, ...] = ()
-    """As for a call."""
 
 
-class Looked(Fact, frozen=True, kw_only=True):
+class Looked(Note, frozen=True, kw_only=True):
     """Code looked at what had been written up to here: what it saw is a fold of the log so far."""
 
     what: str
     by: str = ""
     views: tuple[View, ...] = ()
     """What an agent was shown, by whose and under which policy."""
-    took: tuple[str, ...] = ()
-    """The mailboxes whose messages up to here it took."""
-    handling: tuple[int, ...] = ()
-    """As for a call."""
+    took: tuple[int, ...] = ()
+    """The messages that an agent was shown by it, by number."""
 
 
-class MailboxOpened(Fact, frozen=True, kw_only=True):
+class MailboxOpened(Note, frozen=True, kw_only=True):
     """A mailbox takes what is sent to ``name``, and to the ``topics`` that it follows."""
 
     name: str
     topics: tuple[str, ...] = ()
     capacity: int
     """The most messages that may wait in it."""
-    handling: tuple[int, ...] = ()
-    """As for a call."""
+    broadcasts: bool = True
+    """It also takes what is sent to everybody."""
 
 
-class MessageTaken(Fact, frozen=True, kw_only=True):
+class MessageTaken(Note, frozen=True, kw_only=True):
     """A message went from a mailbox to its recipient."""
 
     mailbox: str
     message: int
     """The number of the event that sent it."""
-    handling: tuple[int, ...] = ()
-    """As for a call."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -262,10 +263,8 @@ Event = (
     | MessageTaken
 )
 
-Note = Written | Looked | MailboxOpened | MessageTaken
-"""What takes no time: one event, at a place of its own."""
 
-
+Noted = Written | Looked | MailboxOpened | MessageTaken
 CallEnded = CallFinished | CallFailed | CallCancelled
 RunEnded = RunFinished | RunFailed | RunInterrupted
 

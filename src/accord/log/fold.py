@@ -19,16 +19,13 @@ from accord.log.events import (
     CallStarted,
     Envelope,
     Joined,
-    Looked,
-    MailboxOpened,
-    MessageTaken,
+    Note,
     RunEnded,
     RunFailed,
     RunFinished,
     RunInterrupted,
     RunResumed,
     RunStarted,
-    Written,
 )
 
 
@@ -106,10 +103,10 @@ class Calls:
             case Joined():
                 self.joined[envelope.scope] = envelope
                 self._joins[envelope.seq] = envelope.causes
-            case Written() | Looked() | MailboxOpened() | MessageTaken():
+            case Note():
                 self.notes[envelope.scope] = envelope
         match event:
-            case CallStarted() | Written() | Looked() | MailboxOpened() | MessageTaken():
+            case CallStarted() | Note():
                 self._went_on_past(envelope.causes, frozenset(event.handling))
             case CallFinished() | RunFinished():
                 self._went_on_past(envelope.causes, frozenset())
@@ -123,7 +120,7 @@ class Calls:
         if scope in self.by_scope or scope in self.joined:
             # Another takes the place: what the one before did below it no longer counts.
             for places in (self.by_scope, self.joined, self.notes):
-                for path in [path for path in places if f"{path}/".startswith(f"{scope}/")]:
+                for path in [path for path in places if is_within(path, scope)]:
                     del places[path]
         if self._cleaned_up:
             self._end_cleaning_up(scope, started)
@@ -136,7 +133,7 @@ class Calls:
         while above:
             call = self.by_scope.get(above)
             if call is not None and not _shared(call.started, started) and call.started.handling:
-                for path in [path for path in self.by_scope if f"{path}/".startswith(f"{above}/")]:
+                for path in [path for path in self.by_scope if is_within(path, above)]:
                     if _shared(self.by_scope[path].started, call.started):
                         del self.by_scope[path]
             above = above.rpartition("/")[0]
@@ -174,3 +171,8 @@ def index_calls(envelopes: Iterable[Envelope]) -> Calls:
     for envelope in envelopes:
         calls.add(envelope)
     return calls
+
+
+def is_within(path: str, above: str) -> bool:
+    """Whether a place is ``above``, or lies below it."""
+    return not above or path == above or path.startswith(f"{above}/")

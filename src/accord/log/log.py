@@ -23,6 +23,7 @@ from accord.log.blobs import Blobs
 from accord.log.codec import ValueCodec, decode_envelope, encode_envelope
 from accord.log.events import Envelope, Event
 from accord.log.store.base import LEASE_S, Durability, Lease, Store
+from accord.log.waiters import Waiters
 
 GROUP_EVENTS = 1024
 GROUP_NS = 5_000_000
@@ -91,7 +92,7 @@ class Log:
         self._commit_due = False
         self._barriers: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers = Waiters()
         self._folds: dict[type[Fold], _Kept] = {}
         self._commits = self._commit_ns = self._bytes = 0
 
@@ -112,7 +113,7 @@ class Log:
         seq, at = len(self.envelopes), self.now()
         self.envelopes.append(Envelope(seq, at, scope, causes, event))
         if self._watchers:
-            self._wake()
+            self._watchers.wake()
         if self.durability != "exit":
             if not self._commit_due:
                 self._commit_due = True
@@ -180,9 +181,7 @@ class Log:
     async def changed(self, seen: int) -> None:
         """Return when there are more than ``seen`` events."""
         while len(self.envelopes) <= seen:
-            watcher = asyncio.get_running_loop().create_future()
-            self._watchers.append(watcher)
-            await watcher
+            await self._watchers.wait()
 
     def statistics(self) -> LogStatistics:
         """What writing has cost."""
@@ -211,10 +210,6 @@ class Log:
                     waiter.set_exception(error)
         else:
             _release(waiters)
-
-    def _wake(self) -> None:
-        watchers, self._watchers = self._watchers, []
-        _release(watchers)
 
 
 def _check_numbers(run: str, envelopes: list[Envelope]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from accord.engine.base import Message, Reply, Request, Usage
 from accord.log.events import CallFinished
-from accord.log.fold import index_calls
+from accord.log.fold import index_calls, is_within
 from accord.log.log import Log
 
 
@@ -31,7 +31,7 @@ def exchanges_of(log: Log, within: str = "") -> list[Exchange]:
     """The requests of a run, in the order of asking; only those at or below ``within``."""
     found: list[Exchange] = []
     for call in index_calls(log.envelopes).by_start.values():
-        if call.started.kind != "request" or not _is_within(call.scope, within):
+        if call.started.kind != "request" or not is_within(call.scope, within):
             continue
         request = cast("list[Request]", log.values.decode(call.started.input))[0]
         reply, usage = None, None
@@ -48,7 +48,3 @@ def exchanges_of(log: Log, within: str = "") -> list[Exchange]:
             )
         )
     return found
-
-
-def _is_within(scope: str, within: str) -> bool:
-    return not within or f"{scope}/".startswith(f"{within}/")

@@ -192,6 +192,10 @@ class _Book:
 
     def _pieces_of(self, message: Message, agent: str) -> Iterator[_Piece]:
         text = message.content + "".join(call.arguments for call in message.tool_calls)
+        if message.origin in ("board", "memory"):
+            # What was shown before is a part of what is shown now.
+            yield from (_Piece(p, message.origin, estimate(p) + 1) for p in pieces_of(text))
+            return
         if message.origin != "task":
             yield _Piece(text, message.origin, estimate(text) + 1)
             return

@@ -12,7 +12,7 @@ from copy import copy
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple, cast
 
-import msgspec
+from accord.tokens.table import compact
 
 Path = tuple[str | int, ...]
 
@@ -67,8 +67,9 @@ def _diff(path: Path, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _diff_dicts(path: Path, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
-    for key in old.keys() - new.keys():
-        yield Change((*path, key), "remove")
+    for key in old:
+        if key not in new:
+            yield Change((*path, key), "remove")
     for key, item in new.items():
         if key in old:
             yield from _diff((*path, key), old[key], item)
@@ -134,10 +135,7 @@ def _at(value: Any, step: str | int) -> Any:
 
 def _same(one: Any, other: Any) -> bool:
     """Equal, and alike all the way down: 1, 1.0 and true are three values."""
-    try:
-        return msgspec.json.encode(one) == msgspec.json.encode(other)
-    except UnicodeEncodeError:  # lone surrogates
-        return repr(one) == repr(other)
+    return compact(one) == compact(other)
 
 
 def _line(change: Change, name: str) -> str:
@@ -157,4 +155,4 @@ def _line(change: Change, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else compact(value)

@@ -20,6 +20,10 @@ SHORTEST_LINE = 12
 """Tokens; less says nothing beside its handle."""
 HEAD = "What came before, in short; recall a handle (#...) for the full text:"
 """What stands over a summary in a prompt."""
+KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
+"""What stands over a list of handles."""
+SUMMARY_TOKENS = 800
+"""The most that a summary takes, unless an agent says otherwise."""
 WRITE_PRICE = 1.15
 """What a prompt costs that is read for the first time and kept in a cache."""
 

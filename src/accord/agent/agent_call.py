@@ -7,6 +7,7 @@ are bounded. Results too large for a prompt stay in the log, and the prompt name
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from accord.agent import recall
-from accord.agent.context import Composer, Outlook, asked, summary_message
-from accord.agent.reading import Item, recalled
+from accord.agent.context import Composer, Prompt, asked, summary_message
+from accord.agent.history import VIEW
+from accord.agent.reading import Item, search_items
 from accord.agent.request import ask
 from accord.agent.rounds import Rounds
 from accord.agent.schema import InvalidReplyError
-from accord.agent.session import VIEW
 from accord.agent.tool import InvalidArgumentsError
 from accord.agent.window import Room
 from accord.comm.space import order_of
@@ -39,14 +40,15 @@ from accord.log.events import Looked
 from accord.sync.gather import gather
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
-from accord.tokens.summary import HEAD, pays
+from accord.tokens.summary import pays
 
 if TYPE_CHECKING:
     from accord.agent.agent import Agent
 
 T = TypeVar("T")
 
-_EMPTY = Message(role="user", content="", origin="task")
+_GO_ON = Message(role="user", content="Go on.", origin="task")
+"""What is asked of an agent that is given nothing: engines want a question."""
 
 
 class _Answer(NamedTuple):
@@ -56,7 +58,7 @@ class _Answer(NamedTuple):
     path: str = ""
 
 
-class Turn(Generic[T]):
+class AgentCall(Generic[T]):
     """A call of ``agent`` with these inputs, in ``scope``.
 
     Tools with effects wait until ``clear`` is set.
@@ -77,26 +79,29 @@ class Turn(Generic[T]):
         self._engine = Capabilities()
         self._rounds = Rounds([])
         self._tools = {tool.name: tool for tool in agent.tools}
-        self._opened = False
-        """Handles stand in the prompt, so ``recall`` is offered."""
+        self._offers_recall = False
+        """Handles stand in the prompt."""
         self._corrections = 0
+        self._mistakes: list[str] = []
+        """What was wrong with the tool calls of the present reply."""
         self._known: dict[tuple[str, str], _Answer] = {}
-        """What calls of pure tools have answered."""
+        """What calls of pure tools have answered, by their arguments."""
         self._steps: list[object] = []
 
     async def run(self) -> T:
         """The agent's answer."""
         agent = self._agent
         self._engine = await self._scope.execution.gates.of(agent.engine).start()
-        found: list[Item] = []
-        if agent.memory is not None:
-            log = self._scope.execution.log
-            question = "\n".join(message.content for message in self._asked)
-            found = await recalled(agent.memory, question, agent.sight.recalls, log)
-        outlook = self._look(found)
-        if agent.summariser is not None and outlook.covered:
-            outlook = await self._in_its_words(outlook, agent.summariser)
-        self._rounds, self._opened = Rounds(outlook.messages), outlook.opened
+        if agent.tools and not self._engine.tools:
+            warnings.warn(
+                f"agent {agent.name!r} has tools, but the model {self._engine.model!r} cannot be "
+                "told of them (its chat template has none): they are not offered",
+                stacklevel=2,
+            )
+        prompt = self._look(await self._remembered())
+        if agent.summariser is not None and prompt.covered:
+            prompt = await self._in_its_words(prompt, agent.summariser)
+        self._rounds, self._offers_recall = Rounds(prompt.messages), prompt.names_handles
         tool_rounds = 0
         while True:
             reply = await self._ask()
@@ -111,47 +116,50 @@ class Turn(Generic[T]):
             except InvalidReplyError as error:
                 self._send_back(reply, error)
 
-    def _look(self, found: Sequence[Item]) -> Outlook:
+    async def _remembered(self) -> list[Item]:
+        """What the agent's memory holds that goes with what it is asked."""
+        agent, log = self._agent, self._scope.execution.log
+        if agent.memory is None:
+            return []
+        question = "\n".join(message.content for message in self._asked)
+        return await search_items(agent.memory, question, agent.spec.memory_items, log)
+
+    def _look(self, remembered: Sequence[Item]) -> Prompt:
         """What the prompt begins with. What it shows of others' writing is recorded."""
         agent = self._agent
-        if not agent.sight.looks:
-            return Outlook(messages=[*agent.role, *(self._asked or [_EMPTY]), *agent.passing])
+        if not agent.spec.looks:
+            return Prompt(before=[*agent.role, *(self._asked or [_GO_ON]), *agent.passing])
         most = Room(self._engine, self._request([])).most
-        outlook = Outlook(messages=[])
+        prompt = Prompt()
 
         def decide(scope: Scope, position: int) -> Looked:
-            nonlocal outlook
-            sight = agent.sight
+            nonlocal prompt
             composer = Composer(
-                agent.name, agent.role, sight, found, scope=scope, position=position
+                agent.name, agent.role, agent.spec, remembered, scope=scope, position=position
             )
-            outlook = composer.compose(self._asked, most, self._engine)
-            return Looked(what=VIEW, by=agent.name, views=outlook.views, took=agent.sight.mailboxes)
+            prompt = composer.compose(self._asked, most, self._engine)
+            shown = composer.messages_shown()
+            return Looked(what=VIEW, by=agent.name, views=prompt.views, took=shown)
 
         note(VIEW, decide)
-        messages = outlook.messages
-        if messages[-1:] and messages[-1].role == "user":
-            return replace(outlook, messages=[*messages, *agent.passing])
-        return replace(outlook, messages=[*messages, _EMPTY, *agent.passing])
+        last = prompt.messages[-1:]
+        go_on = [] if last and last[0].role == "user" else [_GO_ON]
+        return replace(prompt, after=[*prompt.after, *go_on, *agent.passing])
 
-    async def _in_its_words(self, outlook: Outlook, summariser: Agent[str]) -> Outlook:
-        """The outlook with a summary that an agent wrote; as it is, if that agent fails."""
-        covered = outlook.covered
-        most = min(self._agent.sight.summary_tokens, sum(i.tokens for i in covered) // 20)
+    async def _in_its_words(self, prompt: Prompt, summariser: Agent[str]) -> Prompt:
+        """The prompt with a summary that an agent wrote; as it is, if that agent fails."""
+        covered = prompt.covered
+        most = min(self._agent.spec.summary_tokens, sum(i.tokens for i in covered) // 20)
         try:
             told = await summariser(
                 "\n\n".join(f"{item.handle} {item.shown}" for item in covered),
                 at_most=f"{most} tokens; keep handles such as {covered[0].handle}",
             )
         except (EngineError, OutputError):
-            return outlook  # it is in the log; what was extracted serves as well
+            return prompt  # it is in the log; what was extracted serves as well
         handles = f"{covered[0].handle}-{covered[-1].handle}"
         text = f"{handles}: {shortened(told, most - estimate(handles) - 1)}"
-        messages = [
-            summary_message(text) if HEAD in message.content else message
-            for message in outlook.messages
-        ]
-        return replace(outlook, messages=messages)
+        return replace(prompt, summary=summary_message(text))
 
     async def _ask(self) -> Reply:
         agent = self._agent
@@ -168,87 +176,109 @@ class Turn(Generic[T]):
 
     def _request(self, messages: Sequence[Message]) -> Request:
         request = self._agent.request(messages)
-        if not self._opened:
-            return request
-        tools = sorted((*request.tools, recall.SPEC), key=lambda spec: spec.name)
-        return msgspec.structs.replace(request, tools=tuple(tools))
+        tools = (*request.tools, recall.SPEC) if self._offers_recall else request.tools
+        offered = sorted(tools, key=lambda spec: spec.name) if self._engine.tools else ()
+        return msgspec.structs.replace(request, tools=tuple(offered))
 
     def _fold_rounds(self, most: int | None) -> None:
         """Older rounds give way to lines with handles, if it pays or there is no room."""
-        rounds, sight = self._rounds, self._agent.sight
-        if rounds.made < 2 or not (sight.summarises or most is not None):
+        rounds, spec = self._rounds, self._agent.spec
+        if rounds.made < 2 or not (spec.summarises or most is not None):
             return
         over = most is not None and rounds.tokens > most
-        if not (over or sight.summarises):
+        if not (over or spec.summarises):
             return
-        folded, price = rounds.folded(sight.summary_tokens), self._engine.cached_price
+        folded, price = rounds.folded(spec.summary_tokens), self._engine.cached_price
         if over or pays(rounds.tokens, folded.tokens, rounds.made, price):
-            self._rounds, self._opened = folded, True
+            self._rounds, self._offers_recall = folded, True
 
     async def _use_tools(self, reply: Reply) -> None:
-        """Call what the reply asks for, at once, and answer each call exactly once."""
-        keys = [self._identity(index, call) for index, call in enumerate(reply.tool_calls)]
+        """Make what calls the reply asks for, at once, and answer each exactly once."""
+        keys = [self._identity(index, each) for index, each in enumerate(reply.tool_calls)]
         new = {
-            key: call
-            for key, call in zip(keys, reply.tool_calls, strict=True)
+            key: each
+            for key, each in zip(keys, reply.tool_calls, strict=True)
             if key not in self._known
         }
-        made = await gather(self._answer(call) for call in new.values())
+        made = await gather(self._answer(each) for each in new.values())
         answers = self._known | dict(zip(new, made, strict=True))
         self._known = {key: answers[key] for key in answers if key[0]}
         given = [answers[key] for key in keys]
+        self._correct(reply)
         hint = self._repetition(reply.tool_calls, given)
-        asked = [_with_valid_arguments(call) for call in reply.tool_calls]
+        tool_calls = [_with_valid_arguments(each) for each in reply.tool_calls]
         said = Message(
-            role="assistant", content=reply.text, origin="history", tool_calls=tuple(asked)
+            role="assistant", content=reply.text, origin="history", tool_calls=tuple(tool_calls)
         )
         results = [
-            Message(role="tool", content=answer.text + hint, origin="tools", tool_call_id=call.id)
-            for call, answer in zip(asked, given, strict=True)
+            Message(role="tool", content=answer.text + hint, origin="tools", tool_call_id=each.id)
+            for each, answer in zip(tool_calls, given, strict=True)
         ]
-        items = [_item(call, answer) for call, answer in zip(asked, given, strict=True)]
+        items = [_item(each, answer) for each, answer in zip(tool_calls, given, strict=True)]
         self._rounds.add([said, *results], items)
 
-    def _identity(self, index: int, asked: ToolCall) -> tuple[str, str]:
+    def _identity(self, index: int, wanted: ToolCall) -> tuple[str, str]:
         """Equal calls of a pure tool are one call; any other stands for itself."""
-        tool = self._tools.get(asked.name)
+        tool = self._tools.get(wanted.name)
         if tool is None or not tool.pure:
             return "", f"{self._rounds.made}/{index}"
-        return asked.name, asked.arguments
+        try:
+            return wanted.name, repr(tool.arguments(wanted.arguments))
+        except InvalidArgumentsError:
+            return wanted.name, wanted.arguments
 
-    async def _answer(self, asked: ToolCall) -> _Answer:
-        if asked.name == recall.SPEC.name and self._opened:
-            return _Answer(await self._recall(asked))
-        tool = self._tools.get(asked.name)
+    async def _answer(self, wanted: ToolCall) -> _Answer:
+        if wanted.name == recall.SPEC.name and self._offers_recall:
+            return _Answer(await self._recall(wanted))
+        tool = self._tools.get(wanted.name)
         if tool is None:
-            known = sorted(self._tools)
-            return self._correct(f"there is no tool {asked.name!r}; there are {known}")
+            return self._mistaken(
+                f"there is no tool {wanted.name!r}; there are {sorted(self._tools)}"
+            )
         if self._clear is not None and not tool.pure:
             await self._clear.wait()
+        path = current_scope("an agent's tools").place
         try:
-            text = await tool.answer(asked)
+            text = await tool.answer(wanted)
         except InvalidArgumentsError as error:
-            return self._correct(f"invalid arguments {asked.arguments!r}: {error}")
+            return self._mistaken(
+                f"invalid arguments {wanted.arguments!r} for {wanted.name}: {error}"
+            )
         except (LogError, FlowChangedError, UnknownOutcomeError):
             raise
         except Exception as error:  # noqa: BLE001  # the model is told, and may try otherwise
             text = f"error: {type(error).__name__}: {error}"
-        path = _place_of_last_call()
         shown = recall.cut(text, self._agent.result_tokens, f"#{path}")
         if shown is not text:
-            self._opened = True
+            self._offers_recall = True
         return _Answer(shown, path)
 
-    async def _recall(self, asked: ToolCall) -> str:
+    async def _recall(self, wanted: ToolCall) -> str:
         agent, log = self._agent, self._scope.execution.log
 
         async def body(scope: CallScope) -> str:
-            return recall.answer(log, asked.arguments, agent.name, agent.sight, scope.start)
+            return recall.answer(log, wanted.arguments, agent.name, agent.spec, scope.start)
 
         found: str = await call(
-            "tool", recall.SPEC.name, [asked.arguments], body, pure=True, keep_input=True
+            "tool", recall.SPEC.name, [wanted.arguments], body, pure=True, keep_input=True
         )
         return found
+
+    def _mistaken(self, message: str) -> _Answer:
+        self._mistakes.append(message)
+        return _Answer(f"error: {message}")
+
+    def _correct(self, reply: Reply) -> None:
+        """Replies with mistaken tool calls are sent back ``repairs`` times, however many calls."""
+        mistakes, self._mistakes = self._mistakes, []
+        if not mistakes:
+            return
+        self._corrections += 1
+        if self._corrections > self._agent.repairs:
+            raise ToolError(
+                f"agent {self._agent.name!r} could not call its tools in {self._corrections} "
+                f"replies; the last one: {'; '.join(mistakes)} ({reply.text[:200]!r})"
+            )
 
     def _send_back(self, reply: Reply, error: InvalidReplyError) -> None:
         """Show the model what is wrong with its reply; give up after ``repairs`` times."""
@@ -269,12 +299,6 @@ class Turn(Generic[T]):
         said = Message(role="assistant", content=reply.text, origin="history")
         wrong = Message(role="user", content=f"Invalid: {why}. {ask}", origin="instructions")
         self._rounds.add([said, wrong])
-
-    def _correct(self, message: str) -> _Answer:
-        self._corrections += 1
-        if self._corrections > self._agent.repairs:
-            raise ToolError(f"agent {self._agent.name!r} could not call its tools: {message}")
-        return _Answer(f"error: {message}")
 
     def _repetition(self, calls: Sequence[ToolCall], answers: Sequence[_Answer]) -> str:
         """What to tell a model that makes the same step again; raises where it goes on."""
@@ -303,28 +327,22 @@ class Turn(Generic[T]):
         )
 
 
-def _place_of_last_call() -> str:
-    """Where the running code made its last call."""
-    scope = current_scope("an agent's tools")
-    return scope.execution.log.envelopes[scope.frontier[-1]].scope
-
-
-def _item(asked: ToolCall, answer: _Answer) -> Item:
+def _item(wanted: ToolCall, answer: _Answer) -> Item:
     return Item(
         order=order_of(answer.path or "0"),
         seq=0,
         handle=f"#{answer.path}" if answer.path else "",
-        title=f"{asked.name}({asked.arguments})",
-        writer=asked.name,
+        title=f"{wanted.name}({wanted.arguments})",
+        writer=wanted.name,
         text=answer.text,
     )
 
 
-def _with_valid_arguments(asked: ToolCall) -> ToolCall:
+def _with_valid_arguments(wanted: ToolCall) -> ToolCall:
     """Engines refuse a history whose arguments are no JSON object."""
     try:
-        if isinstance(msgspec.json.decode(asked.arguments.encode("utf-8", "replace")), dict):
-            return asked
+        if isinstance(msgspec.json.decode(wanted.arguments.encode("utf-8", "replace")), dict):
+            return wanted
     except (msgspec.DecodeError, RecursionError):
         pass
-    return ToolCall(id=asked.id, name=asked.name, arguments="{}")
+    return ToolCall(id=wanted.id, name=wanted.name, arguments="{}")

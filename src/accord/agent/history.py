@@ -1,0 +1,140 @@
+"""What an agent said and was told before in this run: read off the log.
+
+An agent's history is that of the code that calls it: calls in branches beside this one are not
+part of it. The last of several joined branches, in the order of the program, is gone on with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from accord.agent.reading import Item
+from accord.comm.space import order_of
+from accord.engine.base import Message, Reply, Request
+from accord.flow.scope import Scope
+from accord.log.events import CallFailed, CallFinished, CallStarted, Envelope, Looked, View
+from accord.log.log import Log
+
+VIEW = "its view"
+"""What an agent's own look at what it reads is called, to tell it from looks in its tools."""
+
+
+@dataclass(slots=True)
+class PastCall:
+    """A finished call of an agent: its place, what it looked at, and its last request.
+
+    ``end``, ``looked``, ``request`` and ``reply`` are numbers of events; 0 where there is none.
+    """
+
+    agent: str
+    path: str
+    end: int = 0
+    looked: int = 0
+    views: tuple[View, ...] = ()
+    request: int = 0
+    reply: int = 0
+
+
+class History:
+    """All finished calls of all agents: a :class:`accord.log.log.Fold`."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[PastCall]] = {}
+        self._open: dict[str, PastCall] = {}
+        self._requests: dict[int, str] = {}
+        self._places: dict[str, list[str]] = {}
+        self._tools: dict[int, str] = {}
+        self._returned: dict[str, int] = {}
+
+    def places(self, agent: str) -> list[str]:
+        """Where in the flow ``agent`` was called, finished or not."""
+        return self._places.get(agent, [])
+
+    def returned(self, path: str) -> int | None:
+        """The event with which the call of a tool at ``path`` finished."""
+        return self._returned.get(path)
+
+    def add(self, envelope: Envelope) -> None:
+        """Take in the next event."""
+        path, event = envelope.scope, envelope.event
+        match event:
+            case CallStarted(kind="agent", name=name):
+                self._open[path] = PastCall(name, path)
+                self._places.setdefault(name, []).append(path)
+            case CallStarted(kind="request"):
+                self._requests[envelope.seq] = path
+            case CallStarted(kind="tool"):
+                self._tools[envelope.seq] = path
+            case Looked(what=what) if what == VIEW and (call := self._around(path)) is not None:
+                call.looked, call.views = envelope.seq, event.views
+            case CallFinished() | CallFailed():
+                self._end(envelope, event)
+            case _:
+                pass
+
+    def _around(self, path: str) -> PastCall | None:
+        """The running call of an agent that something at ``path`` is part of."""
+        while path:
+            path = path.rpartition("/")[0]
+            if path in self._open:
+                return self._open[path]
+        return None
+
+    def _end(self, envelope: Envelope, event: CallFinished | CallFailed) -> None:
+        path, finished = envelope.scope, isinstance(event, CallFinished)
+        if self._requests.pop(event.call, None) is not None:
+            call = self._around(path)
+            if call is not None and finished:
+                call.request, call.reply = event.call, envelope.seq
+        elif self._tools.pop(event.call, None) is not None:
+            if finished:
+                self._returned[path] = envelope.seq
+        elif (call := self._open.pop(path, None)) is not None and finished:
+            call.end = envelope.seq
+            self.calls.setdefault(call.agent, []).append(call)
+
+
+def past_calls(log: Log, agent: str, scope: Scope, position: int) -> list[PastCall]:
+    """The finished calls of ``agent`` that the code in ``scope`` follows on, in program order."""
+    calls = log.fold(History).calls.get(agent, ())
+    known = [c for c in calls if c.reply and c.end < position and scope.knows(c.path, c.end)]
+    return sorted(known, key=lambda call: order_of(call.path))
+
+
+def messages_of(log: Log, call: PastCall) -> list[Message]:
+    """The prompt of a call's last request, less what was passing, with the reply to it."""
+    kept = [message for message in request_of(log, call).messages if message.kept]
+    return [*kept, _reply(log, call)]
+
+
+def exchange_of(log: Log, call: PastCall) -> list[Message]:
+    """What the agent was asked in a call, and what it answered."""
+    asked = [message for message in request_of(log, call).messages if message.origin == "task"]
+    return [*asked[-1:], _reply(log, call)]
+
+
+def item_of(log: Log, call: PastCall) -> Item:
+    """A whole call as one item."""
+    return Item(
+        order=order_of(call.path),
+        seq=call.end,
+        handle=f"#{call.path}",
+        title="",
+        writer=call.agent,
+        text="\n".join(message.content for message in exchange_of(log, call)),
+    )
+
+
+def request_of(log: Log, call: PastCall) -> Request:
+    """The last request of a call."""
+    started = log.envelopes[call.request].event
+    assert isinstance(started, CallStarted)
+    return cast("list[Request]", log.values.decode(started.input))[0]
+
+
+def _reply(log: Log, call: PastCall) -> Message:
+    finished = log.envelopes[call.reply].event
+    assert isinstance(finished, CallFinished)
+    reply = cast("Reply", log.values.decode(finished.output))
+    return Message(role="assistant", content=reply.text, origin="history")
