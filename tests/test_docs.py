@@ -66,3 +66,18 @@ def test_the_python_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(definitions, "README.md", "exec"), vars(module))
     engine = ScriptedEngine(lambda r: {"sections": ["a"]} if r.agent == "planner" else r.agent)
     assert run(module.report, "x", engine=engine, log="memory").output == "editor"
+
+
+def test_the_team_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = list(re.finditer(r"```python\n(.*?)```", README, re.DOTALL))[1].group(1)
+    module = ModuleType("readme_team")
+    monkeypatch.setitem(sys.modules, "readme_team", module)
+    exec(compile(code, "README.md", "exec"), vars(module))
+    engine = ScriptedEngine(lambda r: r.agent)
+    assert run(module.team, "x", engine=engine, log="memory").output == "editor"
+
+
+def test_every_visibility_is_in_the_readme() -> None:
+    from accord.agent.reading import VISIBILITIES
+
+    assert not [name for name in VISIBILITIES if f"| `{name}`" not in README]

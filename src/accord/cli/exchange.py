@@ -62,6 +62,8 @@ def _exchange_lines(exchange: Exchange) -> Iterator[str]:
         yield from _block(message.role, message.content)
         for asked in message.tool_calls:
             yield from _block(f"asked for {clean(asked.name)}", asked.arguments)
+    if exchange.tools:
+        yield f"tools: {clean(', '.join(exchange.tools))}"
     reply = exchange.reply
     if reply is None:
         yield "no reply"

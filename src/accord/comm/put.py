@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from accord.comm.space import MISSING, SpaceState, Spaces, Write, put_on
+from accord.comm.space import MISSING, Spaces, SpaceState, Write, put_on
 from accord.errors import AccordError, ConflictError, UsageError
 from accord.flow.note import note
 from accord.flow.scope import Scope, own_scope

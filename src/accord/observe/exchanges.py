@@ -18,6 +18,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     agent: str
     messages: tuple[Message, ...]
+    tools: tuple[str, ...]
+    """What it was offered, by name."""
     reply: Reply | None
     usage: Usage | None
 
@@ -43,6 +45,7 @@ def exchanges_of(log: Log, within: str = "") -> list[Exchange]:
                 scope=call.scope,
                 agent=request.agent,
                 messages=request.messages,
+                tools=tuple(spec.name for spec in request.tools),
                 reply=reply,
                 usage=usage,
             )
