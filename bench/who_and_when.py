@@ -19,16 +19,24 @@ from typing import cast
 
 from accord.errors import AccordError
 from accord.observe.messages import read_messages
-from accord.observe.sent import Sent, sent_of
-from accord.observe.whatif import POLICIES, Conversation, Count, Policy, folded, history, views
+from accord.observe.sent import VisibilityReport, sent_of
+from accord.observe.whatif import (
+    POLICIES,
+    Conversation,
+    Count,
+    Visibility,
+    folded,
+    history,
+    looks,
+)
 from accord.tokens.count import estimate
 from bench._counting import Tokenizer, with_tokenizer
 from bench.encodings import TRACES, TRACES_OF
 from bench.harness import Row
 
 QUICK = False  # needs the local model
-LOSSLESS: tuple[Policy, ...] = ("full", "keys", "diff", "summary")
-TARGETS: dict[tuple[str, Policy, str], float] = {
+LOSSLESS: tuple[Visibility, ...] = ("full", "keys", "diff", "summary")
+TARGETS: dict[tuple[str, Visibility, str], float] = {
     ("Magentic-One", "diff", "new"): 5,
     ("CaptainAgent", "diff", "new"): 40,
     ("Magentic-One", "summary", "sent"): 20,
@@ -74,21 +82,21 @@ async def _counted(teams: dict[str, list[Conversation]], count: Tokenizer) -> li
 def _rows(teams: dict[str, list[Conversation]], count: Count) -> list[Row]:
     rows: list[Row] = []
     for name, conversations in teams.items():
-        sent = sent_of(conversations, count=count)
+        report = sent_of(conversations, count=count)
         strict = sent_of(conversations, count=count, replies_kept=False)
         again = 100 * strict.policies["diff"].new / strict.policies["full"].sent
         what = f"{name}: diff, new where an agent's own replies are read again"
-        rows += [*_shares(name, sent), Row(what=what, measured=again, unit="%")]
+        rows += [*_shares(name, report), Row(what=what, measured=again, unit="%")]
         rows.append(_lost(name, conversations))
     return rows
 
 
-def _shares(name: str, sent: Sent) -> list[Row]:
-    full = sent.policies["full"]
-    broadcast = f"{name}: full, sent {full.sent:,} of {sent.written:,} written"
-    rows = [Row(what=broadcast, measured=full.sent / sent.written, unit="x")]
+def _shares(name: str, report: VisibilityReport) -> list[Row]:
+    full = report.policies["full"]
+    broadcast = f"{name}: full, sent {full.sent:,} of {report.written:,} written"
+    rows = [Row(what=broadcast, measured=full.sent / report.written, unit="x")]
     for policy in POLICIES:
-        spent = sent.policies[policy]
+        spent = report.policies[policy]
         shares = {
             "sent": spent.sent / full.sent,
             "new": spent.new / full.sent,
@@ -104,12 +112,12 @@ def _shares(name: str, sent: Sent) -> list[Row]:
 
 
 def _lost(name: str, conversations: Sequence[Conversation]) -> Row:
-    """Views that, handles followed, are not the whole history, each turn once."""
+    """Prompts that, handles followed, are not the whole history, each utterance once."""
     seen = [
-        folded(view, conversation.turns) == history(conversation.turns, view)
+        folded(look, conversation.said) == history(look, conversation.said)
         for conversation in conversations
         for policy in LOSSLESS
-        for view in views(conversation.turns, policy)
+        for look in looks(conversation.said, policy)
     ]
     what = f"{name}: views that lose something, of {len(seen):,} ({', '.join(LOSSLESS)})"
     return Row(what=what, measured=seen.count(False), unit="views", target=0)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from accord.engine.prices import _PRICES, prices_of
+from accord.engine.base import Prices
+from accord.engine.prices import prices_of
 
 
-@pytest.mark.parametrize("name", _PRICES)
-def test_each_model_is_found_by_its_name(name: str) -> None:
-    prompt, cached, completion = _PRICES[name]
-    found = prices_of(name)
-    assert found is not None
-    assert (found.prompt, found.cached, found.completion) == (prompt, cached, completion)
-    assert 0 < (cached or prompt) <= prompt <= completion
+@pytest.mark.parametrize(
+    ("name", "prompt", "cached", "completion"),
+    [
+        ("gpt-4o", 2.5, 1.25, 10.0),
+        ("o3-mini", 1.1, 0.55, 4.4),
+        ("claude-sonnet-4.5", 3.0, 0.3, 15.0),
+        ("claude-opus-4.1", 15.0, 1.5, 75.0),
+        ("gemini-2.5-pro", 1.25, 0.125, 10.0),
+        ("qwen-plus", 0.4, None, 1.2),
+    ],
+)
+def test_a_model_is_found_by_its_name(
+    name: str, prompt: float, cached: float | None, completion: float
+) -> None:
+    assert prices_of(name) == Prices(prompt=prompt, cached=cached, completion=completion)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,28 +12,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.engine.base import Prices, Usage
+from accord import Agent
+from accord.clock import VirtualClock, run_virtual
+from accord.comm.blackboard import Blackboard
+from accord.engine.base import Capabilities, Prices, Request, Usage
 from accord.errors import UsageError
-from accord.observe import messages
+from accord.observe import records
 from accord.observe.messages import MessageLog, read_messages
 from accord.observe.sent import sent_of
 from accord.observe.whatif import (
+    EVERYONE,
     POLICIES,
     Conversation,
-    Policy,
-    Turn,
-    View,
-    _handles,
+    Look,
+    Utterance,
+    Visibility,
     folded,
     history,
-    views,
+    looks,
 )
+from accord.runtime import Runtime
+from accord.testing.scripted import ScriptedEngine
 from accord.tokens.count import estimate
 from accord.tokens.extract import excerpt
 from accord.tokens.summary import HEAD
 
 NAMES = ("ann", "bob", "the critic")
-LOSSLESS: tuple[Policy, ...] = ("full", "keys", "diff", "summary")
+LOSSLESS: tuple[Visibility, ...] = ("full", "keys", "diff", "summary")
 WORDS = "The price of Alpha rose by 12.5 percent. Nobody asked why? «Ask Bob», said the critic."
 
 
@@ -42,9 +48,9 @@ def long_text(size: int) -> str:
 
 
 texts = st.one_of(st.text(max_size=30), st.integers(0, 1200).map(long_text))
-turns = st.lists(
+utterances = st.lists(
     st.builds(
-        Turn,
+        Utterance,
         writer=st.sampled_from(NAMES),
         text=texts,
         reads=st.sampled_from([True, True, True, False]),
@@ -57,60 +63,63 @@ engines = st.fixed_dictionaries(
 )
 
 
-@given(turns, engines, st.sampled_from(LOSSLESS))
-def test_each_view_folded_with_its_handles_is_the_whole_history(
-    said: list[Turn], engine: dict[str, Any], policy: Policy
+@given(utterances, engines, st.sampled_from(LOSSLESS))
+def test_each_look_folded_with_its_handles_is_the_whole_history(
+    said: list[Utterance], engine: dict[str, Any], policy: Visibility
 ) -> None:
-    for view in views(said, policy, **engine):
-        assert folded(view, said) == history(said, view)
+    for look in looks(said, policy, **engine):
+        assert folded(look, said) == history(look, said)
 
 
-@given(turns, engines)
+@given(utterances, engines)
 def test_a_summary_and_what_is_shown_are_all_items_each_once(
-    said: list[Turn], engine: dict[str, Any]
+    said: list[Utterance], engine: dict[str, Any]
 ) -> None:
-    for view in views(said, "summary", **engine):
-        numbers = [item.number for piece in view.pieces for item in piece.items]
-        assert sorted(numbers) == [number for number, _ in history(said, view)]
-        for piece in view.pieces:
+    for look in looks(said, "summary", **engine):
+        numbers = [item.number for piece in look.pieces for item in piece.items]
+        assert sorted(numbers) == [number for number, _ in history(look, said)]
+        for piece in look.pieces:
             if not piece.whole and piece.text != HEAD:
-                behind = [item.number for item in piece.items]
-                assert _handles(piece.text) == (behind[0], behind[-1])
+                first, last = piece.items[0].handle, piece.items[-1].handle
+                handles = first if first == last else f"{first}-{last}"
+                assert piece.text.split()[0].rstrip(":") == handles
                 assert piece.tokens <= 0.05 * sum(item.tokens for item in piece.items)
 
 
-@given(turns, st.sampled_from(["full", "diff"]))
-def test_what_was_new_in_each_view_adds_up_to_the_history(said: list[Turn], policy: Policy) -> None:
+@given(utterances, st.sampled_from(["full", "diff"]))
+def test_what_was_new_in_each_look_adds_up_to_the_history(
+    said: list[Utterance], policy: Visibility
+) -> None:
     shown: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for view in views(said, policy, replies_kept=False):
-        news = view.pieces[view.cached :]
-        shown[view.reader] += [(piece.items[0].number, piece.text) for piece in news]
-        assert sorted(shown[view.reader]) == history(said, view)
+    for look in looks(said, policy, replies_kept=False):
+        news = look.pieces[look.cached :]
+        shown[look.reader] += [(piece.items[0].number, piece.text) for piece in news]
+        assert sorted(shown[look.reader]) == history(look, said)
 
 
-@given(turns, engines, st.sampled_from(POLICIES))
+@given(utterances, engines, st.sampled_from(POLICIES))
 def test_cached_is_only_what_stood_at_the_head_of_the_last_prompt(
-    said: list[Turn], engine: dict[str, Any], policy: Policy
+    said: list[Utterance], engine: dict[str, Any], policy: Visibility
 ) -> None:
-    last: dict[str, View] = {}
-    for view in views(said, policy, **engine, replies_kept=False):
-        before = last[view.reader].pieces if view.reader in last else ()
-        assert view.pieces[: view.cached] == before[: view.cached]
-        tokens = [piece.tokens for piece in view.pieces]
-        assert view.sent.total() == sum(tokens)
-        assert view.new.total() == sum(tokens[view.cached :])
-        last[view.reader] = view
+    last: dict[str, Look] = {}
+    for look in looks(said, policy, **engine, replies_kept=False):
+        before = last[look.reader].pieces if look.reader in last else ()
+        assert look.pieces[: look.cached] == before[: look.cached]
+        tokens = [piece.tokens for piece in look.pieces]
+        assert look.sent.total() == sum(tokens)
+        assert look.new.total() == sum(tokens[look.cached :])
+        last[look.reader] = look
 
 
-@given(turns, st.sampled_from([None, Prices(prompt=2.0, cached=0.2, completion=8.0)]))
+@given(utterances, st.sampled_from([None, Prices(prompt=2.0, cached=0.2, completion=8.0)]))
 def test_edges_add_up_to_agents_and_agents_to_the_whole(
-    said: list[Turn], prices: Prices | None
+    said: list[Utterance], prices: Prices | None
 ) -> None:
-    sent = sent_of([Conversation("", said), Conversation("", said[:5])], prices)
+    sent = sent_of([Conversation(said), Conversation(said[:5])], prices)
     assert sent.unit == ("tokens" if prices is None else "dollars")
-    assert sent.written == sum(estimate(turn.text) for turn in [*said, *said[:5]])
+    assert sent.written == sum(estimate(each.text) for each in [*said, *said[:5]])
     assert sum(agent.turns for agent in sent.agents.values()) == sum(
-        turn.reads for turn in [*said, *said[:5]]
+        each.reads for each in [*said, *said[:5]]
     )
     for policy, whole in sent.policies.items():
         for name, agent in sent.agents.items():
@@ -129,42 +138,115 @@ def test_an_excerpt_is_cut_from_the_most_telling_sentence(text: str, tokens: int
 
 def test_what_each_policy_sends() -> None:
     a, b, c = "one two three", "four five", "six"
-    said = [Turn("ann", a), Turn("bob", b), Turn("ann", c), Turn("bob", "")]
-    found = {policy: list(views(said, policy, replies_kept=False)) for policy in POLICIES}
+    said = [Utterance("ann", a), Utterance("bob", b), Utterance("ann", c), Utterance("bob", "")]
+    found = {policy: list(looks(said, policy, replies_kept=False)) for policy in POLICIES}
     shown = {
-        policy: [[piece.text for piece in view.pieces] for view in each]
+        policy: [[piece.text for piece in look.pieces] for look in each]
         for policy, each in found.items()
     }
     assert shown["full"] == shown["diff"] == [[], [a], [a, b], [a, b, c]]
     assert shown["last"] == [[], [a], [b], [c]]
     assert shown["keys"][3][1:] == ["#0 ann 3", "#1 bob 2", "#2 ann 1"]
-    assert [dict(view.sent) for view in found["full"]][3] == {"ann": 4, "bob": 2}
-    assert [dict(view.new) for view in found["full"]][3] == {"bob": 2, "ann": 1}
+    assert [dict(look.sent) for look in found["full"]][3] == {"ann": 4, "bob": 2}
+    assert [dict(look.new) for look in found["full"]][3] == {"bob": 2, "ann": 1}
 
 
-def test_instructions_stand_first_in_every_view_of_their_agent() -> None:
+BRIEF, ROLE = "All of you: settle the price of Alpha.", "You are Ann, who doubts."
+LONG_TALK = [
+    Utterance("board", BRIEF, reads=False, instructs=EVERYONE),
+    Utterance("system", ROLE, reads=False, instructs="ann"),
+    *(
+        Utterance(name, f"Entry {number}. {long_text(300 + number * 37 % 130)}", bool(name))
+        for number, name in enumerate(["", *["ann", "bob", "ann", "ann", "bob", "critic"] * 4])
+    ),
+]
+"""Each entry is large enough for a line of its own, and no giant, with its title or without."""
+
+
+def sent_at_run_time(said: list[Utterance], policy: Visibility) -> list[Request]:
+    """What agents are sent that read one list, and append to it what they say."""
+    replies = iter(each.text for each in said if each.reads)
+    capabilities = Capabilities(prefix_cache=True)
+    engine = ScriptedEngine(lambda _: next(replies), capabilities=capabilities)
+    board = Blackboard()
+    role = {each.instructs: each.text for each in said}
+
+    def agent(name: str) -> Agent[str]:
+        return Agent(
+            name,
+            role.get(name, ""),
+            shares="brief",
+            reads="chat",
+            sees=policy,
+            writes={"chat": "append"},
+        )
+
+    async def flow() -> None:  # each utterance takes one place, so that handles are its number
+        for number, each in enumerate(said):
+            if each.reads:
+                await agent(each.writer)()
+            elif each.instructs is None:
+                board.append("chat", each.text)
+            else:
+                key = "brief" if each.instructs == EVERYONE else f"role {number}"
+                board.write(key, each.text)
+
+    async def main() -> None:
+        await Runtime(engine=engine, log="memory", clock=VirtualClock()).arun(flow)
+
+    run_virtual(main())
+    return engine.requests
+
+
+def shown_in(request: Request, said: list[Utterance]) -> list[str]:
+    """Numbers of what is shown in full, and handles of lines, in the order of the prompt."""
+    prompt = "\n".join(message.content for message in request.messages)
+    found = {prompt.find(each.text): str(number) for number, each in enumerate(said)}
+    found |= {line.start(): line[0] for line in re.finditer(r"(?m)^#[\d#-]+", prompt)}
+    return [found[at] for at in sorted(found) if at >= 0]
+
+
+@pytest.mark.parametrize("policy", ["diff", "summary"])
+def test_agents_are_sent_at_run_time_what_the_model_says(policy: Visibility) -> None:
+    """The same is shown in full and by lines, in the same order: going on, or made afresh."""
+    real = [shown_in(request, LONG_TALK) for request in sent_at_run_time(LONG_TALK, policy)]
+    model = [
+        [
+            str(piece.items[0].number) if piece.whole else piece.text.split()[0].rstrip(":")
+            for piece in look.pieces
+            if piece.text != HEAD
+        ]
+        for look in looks(LONG_TALK, policy)
+    ]
+    assert real == model
+    lines = {tuple(each for each in prompt if "#" in each) for prompt in real}
+    assert len(lines) > 5 if policy == "summary" else lines == {()}
+
+
+def test_instructions_stand_first_in_every_prompt_of_their_agent() -> None:
     said = [
-        Turn("user", "Hello.", reads=False),
-        Turn("system", "You are Ann.", reads=False, instructs="ann"),
-        Turn("ann", "Hi."),
-        Turn("bob", "Ho."),
-        Turn("ann", ""),
+        Utterance("user", "Hello.", reads=False),
+        Utterance("system", "You are Ann.", reads=False, instructs="ann"),
+        Utterance("ann", "Hi."),
+        Utterance("bob", "Ho."),
+        Utterance("ann", ""),
     ]
     for policy in POLICIES:
-        ann, bob, again = views(said, policy)
+        ann, bob, again = looks(said, policy)
         assert ann.pieces[0].text == again.pieces[0].text == "You are Ann."
         assert "You are Ann." not in [piece.text for piece in bob.pieces]
         assert again.cached >= 1
 
 
 def test_a_giant_is_summarised_at_once_and_stays_within_reach() -> None:
-    said = [Turn("bob", "Small.", reads=False), Turn("bob", long_text(3000)), Turn("ann", "")]
-    *_, view = views(said, "summary")
-    assert view.sent.total() < 0.1 * estimate(said[1].text)
-    assert folded(view, said) == history(said, view)
-
-
-# ------------------------------------------------------------------------------------- formats
+    said = [
+        Utterance("bob", "Small.", reads=False),
+        Utterance("bob", long_text(3000)),
+        Utterance("ann", ""),
+    ]
+    *_, look = looks(said, "summary")
+    assert look.sent.total() < 0.1 * estimate(said[1].text)
+    assert folded(look, said) == history(look, said)
 
 
 def read(folder: Path, *values: Any, text: str | None = None) -> MessageLog:
@@ -176,7 +258,7 @@ def read(folder: Path, *values: Any, text: str | None = None) -> MessageLog:
 
 def said(log: MessageLog) -> list[tuple[str, str, bool]]:
     [conversation] = log.conversations
-    return [(turn.writer, turn.text, turn.reads) for turn in conversation.turns]
+    return [(each.writer, each.text, each.reads) for each in conversation.said]
 
 
 def test_who_and_when_names_stand_in_role_or_name(tmp_path: Path) -> None:
@@ -224,9 +306,9 @@ def test_requests_go_on_with_the_conversation_that_they_begin_with(tmp_path: Pat
         )
         assert log.formats == ["OpenAI chat"]
         one, other = log.conversations
-        assert one.turns == whole.conversations[0].turns
+        assert one.said == whole.conversations[0].said
         assert one.model == "gpt-4o"
-        assert len(other.turns) == 2
+        assert len(other.said) == 2
         assert log.not_counted["image_url"] >= 1
         assert log.usage is not None
     assert log.usage == Usage(prompt=10, completion=2)
@@ -261,11 +343,11 @@ def test_records_of_runs_in_the_order_of_their_times(tmp_path: Path) -> None:
     log = read(tmp_path, *records)
     array = read(tmp_path, records)
     assert array.conversations == log.conversations
-    assert [each.run for each in log.conversations] == ["r", "q"]
-    assert [turn.text for turn in log.conversations[0].turns] == ["one", "two"]
+    assert len(log.conversations) == 2
+    assert [each.text for each in log.conversations[0].said] == ["one", "two"]
     del records[0]["time"]
     as_they_stand = read(tmp_path, *records).conversations[0]
-    assert [turn.text for turn in as_they_stand.turns] == ["two", "one"]
+    assert [each.text for each in as_they_stand.said] == ["two", "one"]
 
 
 def test_what_an_agent_was_sent_is_written_once_in_a_run(tmp_path: Path) -> None:
@@ -351,7 +433,7 @@ def test_what_is_broken_is_named_with_its_place(tmp_path: Path, text: str, told:
 
 
 def test_a_line_that_is_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "LONGEST_LINE", len(GOOD))
+    monkeypatch.setattr(records, "LONGEST_LINE", len(GOOD))
     assert read(tmp_path, text=f"{GOOD}").conversations
     with pytest.raises(UsageError, match="line 2: more than 0 MiB in one line"):
         read(tmp_path, text=f" \n{GOOD} ")
@@ -375,8 +457,8 @@ def test_a_mark_at_the_beginning_and_a_cut_emoji_do_no_harm(tmp_path: Path) -> N
 
 
 def test_an_engine_that_keeps_its_replies_reads_only_what_others_wrote() -> None:
-    said = [Turn("ann" if number % 2 else "bob", "word") for number in range(6)]
-    views_of_ann = [view for view in views(said, "diff") if view.reader == "ann"]
-    assert [dict(view.new) for view in views_of_ann[1:]] == [{"bob": 1}, {"bob": 1}]
-    again = [view for view in views(said, "diff", replies_kept=False) if view.reader == "ann"]
-    assert [dict(view.new) for view in again[1:]] == [{"ann": 1, "bob": 1}] * 2
+    said = [Utterance("ann" if number % 2 else "bob", "word") for number in range(6)]
+    looks_of_ann = [look for look in looks(said, "diff") if look.reader == "ann"]
+    assert [dict(look.new) for look in looks_of_ann[1:]] == [{"bob": 1}, {"bob": 1}]
+    again = [look for look in looks(said, "diff", replies_kept=False) if look.reader == "ann"]
+    assert [dict(look.new) for look in again[1:]] == [{"ann": 1, "bob": 1}] * 2

@@ -82,6 +82,8 @@ class Prompt:
     after: list[Message] = field(default_factory=list[Message])
     views: tuple[View, ...] = ()
     covered: tuple[Item, ...] = ()
+    news: tuple[Item, ...] = ()
+    """What others wrote that is shown in full after the history."""
     names_handles: bool = False
 
     @property
@@ -161,7 +163,7 @@ class Composer:
     def _pays(self, whole: Prompt, short: Prompt, engine: Capabilities, cost: int = 0) -> bool:
         made, expected = len(self._past), self._spec.expected_calls
         left = made if expected is None else expected - made  # as many as there have been
-        in_both = _tokens_in_both(whole.messages, short.messages)
+        in_both = _tokens_in_both(whole, short)
         return pays(
             whole.tokens - in_both,
             short.tokens - in_both,
@@ -190,6 +192,7 @@ class Composer:
             before=messages_of(self._log, last),
             after=[*_board(news), *asked, *state],
             views=tally.views(),
+            news=tuple(news),
             names_handles=recalled or self._lists_keys,
         )
 
@@ -219,6 +222,7 @@ class Composer:
             after=[*self._role, *self._told(shown), *asked, *state],
             views=tally.views(),
             covered=tuple(covered),
+            news=tuple(shown),
             names_handles=bool(covered) or self._lists_keys,
         )
 
@@ -315,12 +319,19 @@ def _passing(shown: Sequence[str], origin: Origin) -> list[Message]:
     return [Message(role="user", content=text, origin=origin, kept=False)] if shown else []
 
 
-def _tokens_in_both(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Of the messages that both begin or end with."""
+def _tokens_in_both(whole: Prompt, short: Prompt) -> int:
+    """Of what both prompts begin or end with: news item by item, the rest by message."""
+    one, other = (list(filter(_is_no_news, each.messages)) for each in (whole, short))
     most = min(len(one), len(other))
     head = next((i for i in range(most) if one[i] != other[i]), most)
     tail = next((i for i in range(most - head) if one[-1 - i] != other[-1 - i]), most - head)
-    return size_of_messages([*one[:head], *one[len(one) - tail :]])
+    new = {item.seq for item in whole.news}
+    news = sum(item.tokens for item in short.news if item.seq in new)
+    return size_of_messages([*one[:head], *one[len(one) - tail :]]) + news
+
+
+def _is_no_news(message: Message) -> bool:
+    return message.origin != "board" or message.role == "system" or not message.kept
 
 
 def _by_place(item: Item) -> Any:

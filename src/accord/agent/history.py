@@ -110,8 +110,17 @@ def messages_of(log: Log, call: PastCall) -> list[Message]:
 
 def exchange_of(log: Log, call: PastCall) -> list[Message]:
     """What the agent was asked in a call, and what it answered."""
-    asked = [message for message in request_of(log, call).messages if message.origin == "task"]
-    return [*asked[-1:], _reply(log, call)]
+    asked: list[Message] = []
+    after: Message | None = None
+    for message in reversed(request_of(log, call).messages):
+        corrected = after is not None and after.origin == "instructions"
+        if message.role == "assistant" and not message.tool_calls and not corrected:
+            break  # the end of the call before
+        if message.origin == "task":
+            asked = [message]
+            break
+        after = message
+    return [*asked, _reply(log, call)]
 
 
 def item_of(log: Log, call: PastCall) -> Item:

@@ -15,10 +15,10 @@ from accord.cli.stores import log_path, reading
 from accord.cli.streams import Answer
 from accord.errors import AccordError
 from accord.observe.messages import MessageLog, Skipped, read_messages
-from accord.observe.sent import Sent, Spent, sent_of
-from accord.observe.whatif import Policy
+from accord.observe.sent import PromptCost, VisibilityReport, sent_of
+from accord.observe.whatif import Visibility
 
-SHOWN: tuple[Policy, ...] = ("full", "diff", "summary", "keys", "last")
+SHOWN: tuple[Visibility, ...] = ("full", "diff", "summary", "keys", "last")
 MOST_EDGES = 12
 MOST_SKIPPED = 20
 
@@ -47,20 +47,20 @@ def sent_command(options: argparse.Namespace, path: Path) -> int:
     """The report on a file of messages."""
     answer = Answer()
     log = read_messages(path)
-    sent = sent_of(log.conversations, options.prices)
+    report = sent_of(log.conversations, options.prices)
     if options.json:
-        answer.document(_plain(path, log, sent))
+        answer.document(_plain(path, log, report))
     else:
-        answer.show(*_lines(path, log, sent))
+        answer.show(*_lines(path, log, report))
     return SUCCESS
 
 
-def _plain(path: Path, log: MessageLog, sent: Sent) -> dict[str, object]:
+def _plain(path: Path, log: MessageLog, report: VisibilityReport) -> dict[str, object]:
     return {
         "file": str(path),
         "formats": log.formats,
         "estimated": True,
-        **sent.to_dict(),
+        **report.to_dict(),
         "counted_by_engines": log.usage,
         "parts_not_counted": log.not_counted,
         "skipped": {
@@ -70,57 +70,57 @@ def _plain(path: Path, log: MessageLog, sent: Sent) -> dict[str, object]:
     }
 
 
-def _lines(path: Path, log: MessageLog, sent: Sent) -> Iterator[str]:
-    conversations = f"{count(sent.conversations)} conversation{'s' * (sent.conversations != 1)}"
+def _lines(path: Path, log: MessageLog, report: VisibilityReport) -> Iterator[str]:
+    conversations = f"{count(report.conversations)} conversation{'s' * (report.conversations != 1)}"
     yield styled(f"Messages of {clean(str(path))}", "bold")
     yield (
-        f"{' and '.join(log.formats)}: {conversations}, {count(sent.turns)} turns, "
-        f"{count(sent.written)} tokens written"
+        f"{' and '.join(log.formats)}: {conversations}, {count(report.turns)} turns, "
+        f"{count(report.written)} tokens written"
     )
     yield ""
-    yield from _policies(sent)
+    yield from _policies(report)
     yield ""
-    yield from _agents(sent)
+    yield from _agents(report)
     yield ""
-    yield from _edges(sent)
+    yield from _edges(report)
     yield ""
     yield from (styled(line, "dim") for line in _LEGEND)
     yield from _notes(log)
 
 
-def _policies(sent: Sent) -> list[str]:
-    unit = "priced" if sent.unit == "dollars" else "priced (cached: 1/10)"
+def _policies(report: VisibilityReport) -> list[str]:
+    unit = "priced" if report.unit == "dollars" else "priced (cached: 1/10)"
     rows = [heading("policy", "sent", "of written", "new", unit, "of full")]
     for policy in SHOWN:
-        spent, full = sent.policies[policy], sent.policies["full"]
-        ratio = f"{spent.sent / sent.written:.1f}x" if sent.written else "–"
-        priced = cost(spent.priced) if sent.unit == "dollars" else count(round(spent.priced))
+        spent, full = report.policies[policy], report.policies["full"]
+        ratio = f"{spent.sent / report.written:.1f}x" if report.written else "–"
+        priced = cost(spent.priced) if report.unit == "dollars" else count(round(spent.priced))
         of_full = share(spent.priced, full.priced)
         rows.append([policy, count(spent.sent), ratio, count(spent.new), priced, of_full])
     return columns(rows, "<>>>>>")
 
 
-def _agents(sent: Sent) -> list[str]:
+def _agents(report: VisibilityReport) -> list[str]:
     rows = [heading("agent", "turns", *_TITLES)]
-    for name, agent in sent.agents.items():
+    for name, agent in report.agents.items():
         rows.append([clean(name, 16), count(agent.turns), *_cells(agent.policies)])
     return columns(rows, "<>>>>>>>")
 
 
-def _edges(sent: Sent) -> list[str]:
+def _edges(report: VisibilityReport) -> list[str]:
     rows = [heading("written by", "read by", *_TITLES)]
-    for edge in sent.edges[:MOST_EDGES]:
+    for edge in report.edges[:MOST_EDGES]:
         names = clean(edge.writer, 16) or "(headings)", clean(edge.reader, 16)
         rows.append([*names, *_cells(edge.policies)])
     lines = columns(rows, "<<>>>>>>")
-    rest = len(sent.edges) - MOST_EDGES
+    rest = len(report.edges) - MOST_EDGES
     return [*lines, f"and {count(rest)} more; --json shows all"] if rest > 0 else lines
 
 
 _TITLES = ("full", "diff: new", "summary", "new", "keys", "last")
 
 
-def _cells(policies: dict[Policy, Spent]) -> list[str]:
+def _cells(policies: dict[Visibility, PromptCost]) -> list[str]:
     summary = policies["summary"]
     numbers = (
         policies["full"].sent,

@@ -11,31 +11,34 @@ Nothing is lost in silence: what is no message is counted with its reason, and a
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from accord.engine.base import Usage
 from accord.engine.shapes import items, mapping, string
 from accord.engine.usage import normalise_usage
 from accord.errors import UsageError
-from accord.observe.whatif import EVERYONE, Conversation, Turn
-
-KNOWN = (
-    'Known are: {"history": [{content, role, name?}]} (Who&When); {"messages": [...], response?, '
-    "usage?, model?} a line (OpenAI chat); {run, agent, time?, messages or content} a line or in "
-    "an array."
+from accord.observe.records import (
+    KNOWN,
+    BrokenError,
+    described,
+    kind_of,
+    moment_of,
+    name_of,
+    object_of,
+    text_of,
+    values_in,
+    writer_of,
 )
-LONGEST_LINE = 64 << 20
-"""Bytes; a longer line is no message."""
+from accord.observe.whatif import EVERYONE, Conversation, Utterance
+
 NO_AGENTS = frozenset({"", "human", "user", "system", "developer", "tool", "function"})
 """Roles and names of those who are sent no prompt."""
-_TEXTS = ("text", "input_text", "output_text")
 
 
 class Skipped(NamedTuple):
@@ -64,123 +67,16 @@ def read_messages(path: Path) -> MessageLog:
     """The conversations in ``path``; raises :class:`accord.errors.UsageError` if there is none."""
     reading = _Reading()
     try:
-        for where, value in _records(path):
+        for where, value in values_in(path):
             reading.take(where, value)
         log = reading.ended()
-    except _BrokenError as error:
-        raise UsageError(f"{path}{error}") from error
+    except BrokenError as error:
+        place = f"{path}, {error.where}" if error.where else str(path)
+        raise UsageError(f"{place}: {error.what}") from error
     if not log.conversations:
         where, why = log.skipped[0]
         raise UsageError(f"{path} holds no messages: {where or 'it'} is {why}. {KNOWN}")
     return log
-
-
-class _BrokenError(Exception):
-    """Where in the file something is broken, and how."""
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f", {where}: {what}" if where else f": {what}")
-
-
-# ---------------------------------------------------------------------------- lines and values
-
-
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Where each value stands, and the value: a line each, or all of a file that is one."""
-    lines = _lines(path)
-    first = next(lines, None)
-    if first is None:
-        raise _BrokenError("", f"the file is empty. {KNOWN}")
-    number, text = first
-    try:
-        value = _parse(text, number)
-    except _BrokenError:
-        yield from _expanded("", _document(number, text, lines))
-        return
-    second = next(lines, None)
-    if second is None:
-        yield from _expanded("" if number == 1 else f"line {number}", value)
-        return
-    yield f"line {number}", value
-    for at, line in (second, *lines):
-        yield f"line {at}", _parse(line, at)
-
-
-def _expanded(where: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, list):
-        yield where, value
-    elif not value:
-        raise _BrokenError(where, f"the array is empty. {KNOWN}")
-    else:
-        listed = enumerate(cast("list[Any]", value), 1)
-        yield from ((f"item {number}", item) for number, item in listed)
-
-
-def _document(number: int, text: str, more: Iterable[tuple[int, str]]) -> Any:
-    """A value over many lines; else what is wrong with it, or with the first of many values."""
-    lines, size = [*[""] * (number - 1), text], len(text)
-    for at, line in more:
-        lines += [*[""] * (at - len(lines) - 1), line]
-        size += len(line)
-        if size > LONGEST_LINE:
-            break
-    try:
-        return _parse("\n".join(lines), 1)
-    except _BrokenError as error:
-        second = next(filter(None, lines[number:]), "")
-        try:
-            stands_alone = isinstance(json.loads(second), dict)
-        except (ValueError, RecursionError):
-            stands_alone = False
-        if stands_alone:
-            _parse(text, number)  # raises what is wrong with that line
-        raise error from None
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while data := file.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(data) > LONGEST_LINE:
-                    most = f"more than {LONGEST_LINE >> 20} MiB in one line"
-                    raise _BrokenError(f"line {number}", f"{most}; split the log into lines")
-                if text := _text_of(data, number).strip():
-                    yield number, text
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise _BrokenError("", f"it cannot be read ({reason}); name a file of messages") from error
-
-
-def _text_of(data: bytes, number: int) -> str:
-    try:
-        return data.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        found = f"byte 0x{data[error.start]:02x} at position {error.start}"
-        advice = "convert the file first, for instance with iconv -t UTF-8"
-        raise _BrokenError(f"line {number}", f"not UTF-8 text ({found}); {advice}") from error
-
-
-def _parse(text: str, number: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        at = number + error.lineno - 1
-        what = f"not JSON ({error.msg}, column {error.colno}: {_cut(text[error.pos :])})"
-        advice = KNOWN if at == 1 else "Mend or remove it"
-        raise _BrokenError(f"line {at}", f"{what}. {advice}") from error
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise _BrokenError(f"line {number}", f"JSON that cannot be read: {reason}") from error
-
-
-def _cut(text: str) -> str:
-    return repr(text[:20] + "…" if len(text) > 20 else text) if text else "the end"
-
-
-# ---------------------------------------------------------------------------- records
 
 
 class _Reading:
@@ -198,20 +94,21 @@ class _Reading:
         request = mapping(record.get("request"))
         request = mapping(request.get("body")) or request
         messages = record.get("messages", request.get("messages"))
+        said = "content" in record and not {"agent", "name", "role"}.isdisjoint(record)
         if isinstance(record.get("history"), list):
             self._take_history(where, record)
-        elif isinstance(messages, list) or _is_said(record):
+        elif isinstance(messages, list) or said:
             self._take_record(_Record(where, record, request, messages))
         else:
-            self._skip(where, _seen(value))
+            self._skip(where, described(value))
 
     def ended(self) -> MessageLog:
         """What was read."""
-        for run, records in self._runs.items():
-            thread = self._begin(run)
-            for record in _in_time(records):
+        for run in self._runs.values():
+            thread = self._begin()
+            for record in _in_time(run):
                 self._add(record, thread)
-        self._log.conversations += [found for each in self._all if (found := each.conversation())]
+        self._log.conversations += [thread.conversation() for thread in self._all]
         return self._log
 
     def _take_history(self, where: str, record: Mapping[str, Any]) -> None:
@@ -220,13 +117,13 @@ class _Reading:
             self._skip(where, "an object with an empty history")
             return
         self._see("Who&When")
-        turns: list[Turn] = []
+        utterances: list[Utterance] = []
         for number, message in enumerate(said):
             at = f"{where}, history[{number}]" if where else f"history[{number}]"
-            writer = _writer(_object(message, at), at)
-            turns.append(Turn(writer, self._text(message, at), reads=writer not in NO_AGENTS))
-        run = str(record.get("question_ID") or record.get("run") or "")
-        self._log.conversations.append(Conversation(run, turns))
+            writer = writer_of(object_of(message, at), at)
+            text = self._text(message, at)
+            utterances.append(Utterance(writer, text, reads=writer not in NO_AGENTS))
+        self._log.conversations.append(Conversation(utterances))
 
     def _take_record(self, record: _Record) -> None:
         """A request, or something that was said."""
@@ -243,7 +140,7 @@ class _Reading:
 
     def _add(self, record: _Record, thread: _Thread | None) -> None:
         where, value = record.where, record.value
-        agent = _writer(value, where) if "agent" in value or record.messages is None else ""
+        agent = writer_of(value, where) if "agent" in value or record.messages is None else ""
         waits = False
         if record.messages is not None:
             at = f"{where}, messages" if where else "messages"
@@ -253,32 +150,28 @@ class _Reading:
         assert thread is not None
         reply, model = self._reply(record)
         if reply is not None:
-            thread.say(Turn(agent or "assistant", reply, agent not in NO_AGENTS - {""}))
+            thread.say(Utterance(agent or "assistant", reply, agent not in NO_AGENTS - {""}))
         elif waits:
             thread.wait(agent or "assistant")
         thread.model = model or thread.model
-        if not thread.run:
-            self._threads[thread.key] = thread
+        self._threads[thread.key] = thread
 
-    def _go_on(self, sent: list[Turn], thread: _Thread | None, agent: str) -> _Thread:
+    def _go_on(self, sent: list[Utterance], thread: _Thread | None, agent: str) -> _Thread:
         """Adds what is new in a request's messages to the conversation that it belongs to."""
         if thread is not None:
             thread.hear(thread.unknown(sent, agent))
             return thread
-        key, ends = b"", [b""]
-        for turn in sent:
-            key = _chained(key, turn)
-            ends.append(key)
+        ends = list(accumulate(sent, _chained, initial=b""))
         for known in range(len(sent), 0, -1):
             if (found := self._threads.pop(ends[known], None)) is not None:
                 found.hear(sent[known:])
                 return found
-        begun = self._begin("")
+        begun = self._begin()
         begun.hear(sent)
         return begun
 
-    def _begin(self, run: str) -> _Thread:
-        self._all.append(_Thread(run))
+    def _begin(self) -> _Thread:
+        self._all.append(_Thread())
         return self._all[-1]
 
     def _reply(self, record: _Record) -> tuple[str | None, str]:
@@ -301,51 +194,20 @@ class _Reading:
             self._skip(where, "a request whose response has no text")
         return None, model
 
-    def _message(self, message: Any, where: str, agent: str) -> Turn:
-        record = _object(message, where)
+    def _message(self, message: Any, where: str, agent: str) -> Utterance:
+        record = object_of(message, where)
         role = record.get("role")
         if not isinstance(role, str):
-            raise _BrokenError(where, f"role is {_kind(role)}; a text was expected")
+            raise BrokenError(where, f"role is {kind_of(role)}; a text was expected")
         text = self._text(record, where)
         if role in ("system", "developer"):
-            return Turn("system", text, reads=False, instructs=agent or EVERYONE)
+            return Utterance("system", text, reads=False, instructs=agent or EVERYONE)
         if role == "assistant":
-            return Turn(_name(record.get("name") or agent or role, where), text)
-        return Turn(_name(record.get("name") or role, where), text, reads=False)
+            return Utterance(name_of(record.get("name") or agent or role, where), text)
+        return Utterance(name_of(record.get("name") or role, where), text, reads=False)
 
     def _text(self, message: Any, where: str) -> str:
-        """All texts of a message, and the calls in it as a model reads them."""
-        record = mapping(message)
-        texts = self._parts(record.get("content"), where)
-        for call in items(record.get("tool_calls")):
-            function = mapping(mapping(call).get("function"))
-            arguments = function.get("arguments", "")
-            told = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            texts.append(f"{string(function.get('name'))}({told})")
-        return "\n".join(texts)
-
-    def _parts(self, content: Any, where: str) -> list[str]:
-        match content:
-            case None:
-                return []
-            case str():
-                return [content]
-            case list():
-                parts = cast("list[Any]", content)
-                found = [self._part(part, where) for part in parts]
-                return [text for text in found if text is not None]
-            case _:
-                expected = "a text, a list of parts or null was expected"
-                raise _BrokenError(where, f"content is {_kind(content)}; {expected}")
-
-    def _part(self, part: Any, where: str) -> str | None:
-        if isinstance(part, str):
-            return part
-        kind, text = _object(part, where).get("type"), mapping(part).get("text")
-        if kind in _TEXTS and isinstance(text, str):
-            return text
-        self._log.not_counted[string(kind) or "part without a type"] += 1
-        return None
+        return text_of(message, where, self._log.not_counted)
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         counted, before = normalise_usage(usage), self._log.usage
@@ -375,122 +237,63 @@ class _Record(NamedTuple):
 class _Thread:
     """A conversation as its requests tell it. ``key`` stands for all that was said in it."""
 
-    def __init__(self, run: str) -> None:
-        self.run = run
+    def __init__(self) -> None:
         self.model = ""
         self.key = b""
-        self._turns: list[Turn] = []
+        self._said: list[Utterance] = []
         self._known: Counter[str] = Counter()
         self._instructed: set[tuple[str, str | None]] = set()
         self._waits = False
 
-    def unknown(self, sent: Sequence[Turn], agent: str) -> list[Turn]:
+    def unknown(self, sent: Sequence[Utterance], agent: str) -> list[Utterance]:
         """Those of an agent's messages that nobody in the run has said before."""
-        found: list[Turn] = []
+        found: list[Utterance] = []
         here: Counter[str] = Counter()
-        for turn in sent:
-            if turn.instructs is not None:
-                new = (turn.text, agent) not in self._instructed
+        for utterance in sent:
+            if utterance.instructs is not None:
+                new = (utterance.text, agent) not in self._instructed
             else:
-                here[turn.text] += 1
-                new = here[turn.text] > self._known[turn.text]
+                here[utterance.text] += 1
+                new = here[utterance.text] > self._known[utterance.text]
             if new:
-                found.append(turn)
+                found.append(utterance)
         return found
 
-    def hear(self, turns: Sequence[Turn]) -> None:
+    def hear(self, utterances: Sequence[Utterance]) -> None:
         """What came since; a reply that was not recorded with its request stands in the next."""
-        if turns and self._waits and turns[0].reads:
-            self._turns.pop()
+        if utterances and self._waits and utterances[0].reads:
+            self._said.pop()
         self._waits = False
-        for turn in turns:
-            self.say(turn)
+        for utterance in utterances:
+            self.say(utterance)
 
-    def say(self, turn: Turn) -> None:
-        self._turns.append(turn)
+    def say(self, utterance: Utterance) -> None:
+        self._said.append(utterance)
         self._waits = False
-        self.key = _chained(self.key, turn)
-        if turn.instructs is None:
-            self._known[turn.text] += 1
+        self.key = _chained(self.key, utterance)
+        if utterance.instructs is None:
+            self._known[utterance.text] += 1
         else:
-            self._instructed.add((turn.text, turn.instructs))
+            self._instructed.add((utterance.text, utterance.instructs))
 
     def wait(self, agent: str) -> None:
         """``agent`` was sent something, and what it wrote is not known yet."""
-        self._turns.append(Turn(agent, ""))
+        self._said.append(Utterance(agent, ""))
         self._waits = True
 
-    def conversation(self) -> Conversation | None:
-        return Conversation(self.run, self._turns, self.model) if self._turns else None
-
-
-def _is_said(record: Mapping[str, Any]) -> bool:
-    return "content" in record and any(key in record for key in ("agent", "name", "role"))
-
-
-def _writer(record: Mapping[str, Any], where: str) -> str:
-    """Who wrote a message: by agent or name, else by role, of which ``(thought)`` is no part."""
-    named = record.get("agent") or record.get("name")
-    if named:
-        return _name(named, where)
-    return _name(record.get("role"), where).partition(" (")[0]
-
-
-def _name(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _BrokenError(where, f"who wrote it is {_kind(value)}; a name was expected")
-    return " ".join(value.split())
-
-
-def _object(value: Any, where: str) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value)
-    raise _BrokenError(where, f"{_kind(value)} stands where a message was expected")
+    def conversation(self) -> Conversation:
+        return Conversation(self._said, self.model)
 
 
 def _in_time(records: list[_Record]) -> list[_Record]:
     """By time, if all have one; else as they stand."""
-    times = [_moment(record.value.get("time")) for record in records]
+    times = [moment_of(record.value.get("time")) for record in records]
     if None in times:
         return records
     order = sorted(range(len(records)), key=lambda index: times[index] or 0.0)
     return [records[index] for index in order]
 
 
-def _moment(time: Any) -> float | None:
-    if isinstance(time, int | float):
-        return float(time)
-    try:
-        return datetime.fromisoformat(string(time)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _chained(key: bytes, turn: Turn) -> bytes:
-    said = f"{turn.writer}\0{turn.text}".encode("utf-8", "surrogatepass")
-    return sha256(key + said).digest()
-
-
-def _seen(value: Any) -> str:
-    """What a value is that holds no message."""
-    keys = list(mapping(value))
-    if not keys:
-        return _kind(value)
-    shown = ", ".join(key[:30] for key in keys[:8])
-    return f"an object with {shown}{', …' if len(keys) > 8 else ''}"
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text" if value.strip() else "an empty text"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
+def _chained(key: bytes, utterance: Utterance) -> bytes:
+    said = f"{utterance.writer}\0{utterance.text}"
+    return sha256(key + said.encode("utf-8", "surrogatepass")).digest()

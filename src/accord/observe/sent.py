@@ -15,7 +15,7 @@ import msgspec
 
 from accord.engine.base import CACHED_PRICE, Capabilities, Prices, Usage
 from accord.engine.prices import prices_of
-from accord.observe.whatif import POLICIES, Conversation, Count, Policy, View, views
+from accord.observe.whatif import POLICIES, Conversation, Count, Look, Visibility, looks
 from accord.tokens.count import estimate
 
 Unit = Literal["dollars", "tokens"]
@@ -24,7 +24,7 @@ _TENTH = Prices(prompt=1e6, cached=1e6 * CACHED_PRICE, completion=0.0)
 """Of a fresh token, where no price is known: what is priced comes out in tokens."""
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class PromptCost(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens ``sent``, those ``new`` to the engine, and what both cost."""
 
     sent: int
@@ -36,7 +36,7 @@ class AgentSent(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent was sent before its ``turns``, by policy."""
 
     turns: int
-    policies: dict[Policy, Spent]
+    policies: dict[Visibility, PromptCost]
 
 
 class EdgeSent(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,11 +44,11 @@ class EdgeSent(msgspec.Struct, frozen=True, kw_only=True):
 
     writer: str
     reader: str
-    policies: dict[Policy, Spent]
+    policies: dict[Visibility, PromptCost]
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """The report. ``written`` counts each turn once.
+class VisibilityReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report. ``turns`` counts all utterances, ``written`` the tokens of each once.
 
     ``priced`` is in ``unit``: US dollars, or tokens, of which a cached one counts a tenth.
     """
@@ -57,7 +57,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     written: int
     unit: Unit
-    policies: dict[Policy, Spent]
+    policies: dict[Visibility, PromptCost]
     agents: dict[str, AgentSent]
     edges: tuple[EdgeSent, ...]
 
@@ -72,23 +72,23 @@ def sent_of(
     count: Count = estimate,
     *,
     replies_kept: bool = True,
-) -> Sent:
+) -> VisibilityReport:
     """The report on ``conversations``.
 
     In dollars by ``prices``, or else by those of their models if all are known. ``replies_kept``
-    is as for :func:`accord.observe.whatif.views`.
+    is as for :func:`accord.observe.whatif.looks`.
     """
-    priced = [prices or prices_of(each.model) for each in conversations]
-    known = [price for price in priced if price is not None]
-    dollars = bool(known) and len(known) == len(priced)
-    tally = _Tally(replies_kept=replies_kept)
-    for conversation, price in zip(conversations, known if dollars else priced, strict=True):
-        tally.take(conversation, price if dollars and price else _TENTH, count)
-    return Sent(
+    known = [found for each in conversations if (found := prices or prices_of(each.model))]
+    in_dollars = len(known) == len(conversations)
+    priced = known if in_dollars else [_TENTH] * len(conversations)
+    tally = _Tally(count, replies_kept=replies_kept)
+    for conversation, price in zip(conversations, priced, strict=True):
+        tally.take(conversation, price)
+    return VisibilityReport(
         conversations=len(conversations),
-        turns=sum(len(each.turns) for each in conversations),
-        written=sum(count(turn.text) for each in conversations for turn in each.turns),
-        unit="dollars" if dollars else "tokens",
+        turns=sum(len(each.said) for each in conversations),
+        written=sum(count(one.text) for each in conversations for one in each.said),
+        unit="dollars" if in_dollars else "tokens",
         policies=tally.whole(),
         agents=tally.agents(),
         edges=tally.edges(),
@@ -98,35 +98,36 @@ def sent_of(
 class _Tally:
     """Adds up by policy, writer and reader."""
 
-    def __init__(self, *, replies_kept: bool) -> None:
+    def __init__(self, count: Count, *, replies_kept: bool) -> None:
+        self._count = count
         self._replies_kept = replies_kept
-        self._spent: defaultdict[tuple[str, str], dict[Policy, Spent]] = defaultdict(dict)
+        self._costs: defaultdict[tuple[str, str], dict[Visibility, PromptCost]] = defaultdict(dict)
         self._turns: Counter[str] = Counter()
 
-    def take(self, conversation: Conversation, prices: Prices, count: Count) -> None:
+    def take(self, conversation: Conversation, prices: Prices) -> None:
         engine = Capabilities(prefix_cache=True, prices=prices)
-        for turn in conversation.turns:
-            self._turns[turn.writer] += turn.reads
+        for utterance in conversation.said:
+            self._turns[utterance.writer] += utterance.reads
         for policy in POLICIES:
-            for view in views(
-                conversation.turns,
+            for look in looks(
+                conversation.said,
                 policy,
-                count=count,
+                count=self._count,
                 cached_price=engine.cached_price,
                 replies_kept=self._replies_kept,
             ):
-                self._view(policy, view, prices)
+                self._add(policy, look, prices)
 
-    def _view(self, policy: Policy, view: View, prices: Prices) -> None:
-        for writer, sent in view.sent.items():
-            of = self._spent[writer, view.reader]
-            new = view.new[writer]
+    def _add(self, policy: Visibility, look: Look, prices: Prices) -> None:
+        for writer, sent in look.sent.items():
+            of = self._costs[writer, look.reader]
+            new = look.new[writer]
             usage = Usage(prompt=sent, cached=sent - new, completion=0)
-            more = Spent(sent=sent, new=new, priced=prices.cost(usage))
+            more = PromptCost(sent=sent, new=new, priced=prices.cost(usage))
             of[policy] = _sum([of[policy], more]) if policy in of else more
 
-    def whole(self) -> dict[Policy, Spent]:
-        return _by_policy(self._spent.values())
+    def whole(self) -> dict[Visibility, PromptCost]:
+        return _by_policy(self._costs.values())
 
     def agents(self) -> dict[str, AgentSent]:
         """Who was sent most comes first."""
@@ -134,7 +135,7 @@ class _Tally:
             name: AgentSent(
                 turns=turns,
                 policies=_by_policy(
-                    of for (_, reader), of in self._spent.items() if reader == name
+                    of for (_, reader), of in self._costs.items() if reader == name
                 ),
             )
             for name, turns in self._turns.items()
@@ -147,18 +148,18 @@ class _Tally:
         """The widest first."""
         found = [
             EdgeSent(writer=writer, reader=reader, policies=_by_policy([of]))
-            for (writer, reader), of in self._spent.items()
+            for (writer, reader), of in self._costs.items()
         ]
         return tuple(sorted(found, key=lambda edge: -edge.policies["full"].sent))
 
 
-def _by_policy(all_of: Iterable[dict[Policy, Spent]]) -> dict[Policy, Spent]:
+def _by_policy(all_of: Iterable[dict[Visibility, PromptCost]]) -> dict[Visibility, PromptCost]:
     listed = list(all_of)
     return {policy: _sum([of[policy] for of in listed if policy in of]) for policy in POLICIES}
 
 
-def _sum(parts: Sequence[Spent]) -> Spent:
-    return Spent(
+def _sum(parts: Sequence[PromptCost]) -> PromptCost:
+    return PromptCost(
         sent=sum(part.sent for part in parts),
         new=sum(part.new for part in parts),
         priced=sum(part.priced for part in parts),

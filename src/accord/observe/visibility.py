@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -43,30 +44,41 @@ def edges_of(
 ) -> list[Edge]:
     """The edges along which agents read each other, by writer, reader and policy."""
     requests = _requests_by_agent_call(calls)
-    sums: dict[tuple[str, str, str], list[float]] = {}
-    seen: set[tuple[str, str, str]] = set()
+    sums: dict[tuple[str, str, str], _Sum] = {}
     for looked, place in _looks(envelopes):
         times = max(1, requests[agent_call(place, calls)])
         for view in looked.views:
             edge = (view.writer, looked.by, view.policy)
-            total = sums.setdefault(edge, [0, 0, 0, 0.0])
-            total[0] += view.full * times
-            total[1] += view.sent * times
-            total[2] += view.new
-            total[3] += _dollars(view, times, prices, known=edge in seen)
-            seen.add(edge)
+            dollars = _dollars(view, times, prices, known=edge in sums)
+            sums.setdefault(edge, _Sum()).add(view, times, dollars)
     return [
         Edge(
             writer=writer,
             reader=reader,
             policy=policy,
-            full=int(full),
-            sent=int(sent),
-            new=int(new),
-            saved_dollars=None if prices is None else dollars,
+            full=total.full,
+            sent=total.sent,
+            new=total.new,
+            saved_dollars=None if prices is None else total.dollars,
         )
-        for (writer, reader, policy), (full, sent, new, dollars) in sorted(sums.items())
+        for (writer, reader, policy), total in sorted(sums.items(), key=lambda each: each[0])
     ]
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What the looks along one edge add up to, so far."""
+
+    full: int = 0
+    sent: int = 0
+    new: int = 0
+    dollars: float = 0.0
+
+    def add(self, view: View, times: int, dollars: float) -> None:
+        self.full += view.full * times
+        self.sent += view.sent * times
+        self.new += view.new
+        self.dollars += dollars
 
 
 def _dollars(view: View, times: int, prices: Prices | None, *, known: bool) -> float:

@@ -1,14 +1,19 @@
 """What agents would have been sent of a conversation, had each policy of visibility been declared.
 
-A conversation is a list of turns. Before each turn that an agent takes, it is sent its view of the
-turns before: under ``full`` and ``diff`` all of them, under ``summary`` a bounded summary and what
-came since, under ``keys`` a list of handles, under ``last`` the newest one. The engine is taken to
-keep each agent's last prompt and the reply to it, so a token is *new* to it unless it stands in the
-longest common beginning of these and this prompt; instructions stand first in every view. An
-agent's own turns are part of its view.
+A conversation is a list of utterances. Before each one that an agent makes, it looks at those
+before: under ``full`` and ``diff`` it is sent all of them, under ``summary`` a bounded summary and
+what came since, under ``keys`` a list of handles, under ``last`` the newest one. An agent's own
+utterances are among what it sees. Instructions stand first, everyone's before its own; a summary
+comes between these, as in prompts at run time. The engine is taken to keep each agent's last prompt
+and the reply to it, so a token is *new* to it unless it stands in the longest common beginning of
+these and this prompt.
 
-No policy loses anything, but for ``last``, whose point it is: :func:`folded` reads a view back, the
-lines by the handles that stand in them, and gives the whole history. Pure: nothing is read from
+This is a model of what agents do at run time (:mod:`accord.agent.context`), with the same
+``summarise`` and ``pays``: one prompt for each utterance, no tools, no titles over what is shown,
+and no instructions but those in the log. A test has both make their prompts of one conversation.
+
+No policy loses anything, but for ``last``, whose point it is: :func:`folded` reads a prompt back,
+the lines by the handles that stand in them, and gives the whole history. Pure: nothing is read from
 outside.
 """
 
@@ -25,13 +30,12 @@ from accord.engine.base import CACHED_PRICE
 from accord.observe.ledger import apportion
 from accord.tokens.count import estimate
 from accord.tokens.extract import excerpt
-from accord.tokens.summary import HEAD, pays, summarise
+from accord.tokens.summary import HEAD, KEYS_HEAD, SUMMARY_TOKENS, pays, summarise
 
-Policy = Literal["full", "last", "keys", "diff", "summary"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
+Visibility = Literal["full", "last", "keys", "diff", "summary"]
+"""How much of what was said an agent is shown: a policy."""
+POLICIES: tuple[Visibility, ...] = get_args(Visibility)
 
-KEYS_HEAD = "There is, with the tokens that each takes; recall a handle (#...) for the text:"
-SUMMARY_TOKENS = 800
 EVERYONE = ""
 _HANDLES = re.compile(r"#(\d+)(?:-#(\d+))?")
 _LONGEST_SENTENCE = 10_000
@@ -39,7 +43,7 @@ _LONGEST_SENTENCE = 10_000
 Count = Callable[[str], int]
 
 
-class Turn(NamedTuple):
+class Utterance(NamedTuple):
     """Something that was written.
 
     ``reads`` says that its writer is an agent, which was sent something first. ``instructs`` is the
@@ -53,16 +57,15 @@ class Turn(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """The turns of one run, in order, and the model that its agents spoke through, if known."""
+    """What was said in one run, in order, and the model that its agents spoke through, if known."""
 
-    run: str
-    turns: Sequence[Turn]
+    said: Sequence[Utterance]
     model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A turn as a summary takes it: ``text`` is the sentence from which any excerpt is cut."""
+    """An utterance as a summary takes it: excerpts are cut from ``text``, its telling sentence."""
 
     number: int
     writer: str
@@ -85,10 +88,11 @@ class Piece(NamedTuple):
     whole: bool
 
 
-class View(NamedTuple):
-    """What an agent is sent before turn ``number``. The engine has the first ``cached`` pieces.
+class Look(NamedTuple):
+    """The prompt of ``reader`` before utterance ``number``.
 
-    ``sent`` and ``new`` are tokens by writer; headings are written by nobody (``""``).
+    The engine has the first ``cached`` pieces. ``sent`` and ``new`` are tokens by writer; headings
+    are written by nobody (``""``).
     """
 
     reader: str
@@ -99,144 +103,56 @@ class View(NamedTuple):
     new: Counter[str]
 
 
-def views(
-    turns: Sequence[Turn],
-    policy: Policy,
+def looks(
+    said: Sequence[Utterance],
+    policy: Visibility,
     *,
     count: Count = estimate,
     cached_price: float = CACHED_PRICE,
     summary_tokens: int = SUMMARY_TOKENS,
     replies_kept: bool = True,
-) -> Iterator[View]:
-    """Each view that an agent would have had, in the order of the turns.
+) -> Iterator[Look]:
+    """Each look that an agent would have had, in the order of what was said.
 
     ``replies_kept`` says that the engine also has what it wrote itself, as vLLM, SGLang and
     llama.cpp do; hosted APIs may read it again.
     """
-    settings = _Settings(cached_price, summary_tokens, replies_kept)
-    items = [_item(number, turn, count) for number, turn in enumerate(turns)]
+    items = [_item(number, utterance, count) for number, utterance in enumerate(said)]
     readers: dict[str, _Reader] = {}
-    for number, turn in enumerate(turns):
-        if turn.reads:
-            name = turn.writer
-            if name not in readers:
-                readers[name] = _Reader(name, policy, count, settings)
-            yield readers[name].look(items, number)
+    for number, utterance in enumerate(said):
+        if not utterance.reads:
+            continue
+        name = utterance.writer
+        if name not in readers:
+            readers[name] = _Reader(name, policy, count, cached_price, summary_tokens, replies_kept)
+        yield readers[name].look(items, number)
 
 
-def folded(view: View, turns: Sequence[Turn]) -> list[tuple[int, str]]:
-    """What a view shows or leads to: numbers and texts of turns, a turn as often as it comes.
+def folded(look: Look, said: Sequence[Utterance]) -> list[tuple[int, str]]:
+    """What a look shows or leads to: numbers and texts of utterances, each as often as it comes.
 
     Lines are read as an agent reads them: by the handles at their beginning. Instructions that
-    stand in the view have no handle, so a range passes over them.
+    stand in the prompt have no handle, so a range passes over them.
+    Only tests and benchmarks use it, to prove that no policy loses anything.
     """
-    whole = [(item, piece.text) for piece in view.pieces if piece.whole for item in piece.items]
+    whole = [(item, piece.text) for piece in look.pieces if piece.whole for item in piece.items]
     instructions = {item.number for item, _ in whole if item.instructs is not None}
     found = [(item.number, text) for item, text in whole]
-    for piece in view.pieces:
+    for piece in look.pieces:
         if not piece.whole and (handles := _handles(piece.text)) is not None:
-            behind = range(handles[0], min(handles[1] + 1, view.number))
+            behind = range(handles[0], min(handles[1] + 1, look.number))
             reached = [n for n in behind if n not in instructions]
-            found += [(n, turns[n].text) for n in reached if _is_for(turns[n], view.reader)]
+            found += [(n, said[n].text) for n in reached if _is_for(said[n], look.reader)]
     return sorted(found)
 
 
-def history(turns: Sequence[Turn], view: View) -> list[tuple[int, str]]:
-    """All that there was for the reader of ``view``, as :func:`folded` gives it."""
-    before = enumerate(turns[: view.number])
-    return [(number, turn.text) for number, turn in before if _is_for(turn, view.reader)]
+def history(look: Look, said: Sequence[Utterance]) -> list[tuple[int, str]]:
+    """All that there was for the reader, as :func:`folded` gives it.
 
-
-class _Settings(NamedTuple):
-    cached_price: float
-    summary_tokens: int
-    replies_kept: bool
-
-
-class _Reader:
-    """One agent under one policy: what it has seen, and the prompt that its engine keeps."""
-
-    def __init__(self, name: str, policy: Policy, count: Count, settings: _Settings) -> None:
-        self._name = name
-        self._policy: Policy = policy
-        self._count = count
-        self._cached_price = settings.cached_price
-        self._most = settings.summary_tokens
-        self._replies_kept = settings.replies_kept
-        self._looks = 0
-        self._looked = 0
-        self._pinned: list[Piece] = []
-        self._seen: list[Item] = []
-        self._prompt = _Prompt()
-
-    def look(self, items: Sequence[Item], number: int) -> View:
-        """The view before turn ``number``."""
-        came = [item for item in items[self._looked : number] if _is_for(item, self._name)]
-        if not self._looks:
-            self._pinned = [_shown(item) for item in came if item.instructs is not None]
-            came = [item for item in came if item.instructs is None]
-            self._prompt.add(self._pinned)
-        self._seen += came
-        had = len(self._prompt.pieces)
-        kept = self._show(came)
-        cached = kept if self._looks else 0
-        replied = came and came[0].number == self._looked and came[0].writer == self._name
-        if self._replies_kept and replied and cached == had:
-            cached += 1
-        self._looks, self._looked = self._looks + 1, number
-        pieces, sent = tuple(self._prompt.pieces), Counter(self._prompt.sent)
-        return View(self._name, number, pieces, cached, sent, _by_writer(pieces[cached:]))
-
-    def _show(self, came: list[Item]) -> int:
-        """Make the next prompt; gives how many of its pieces were in the last one."""
-        match self._policy:
-            case "full" | "diff":
-                return self._prompt.add(map(_shown, came))
-            case "keys":
-                head = [self._line(KEYS_HEAD)] if came and len(came) == len(self._seen) else []
-                return self._prompt.add([*head, *(self._line(_key(i), (i,)) for i in came)])
-            case "last":
-                return self._prompt.become([*self._pinned, *map(_shown, self._seen[-1:])])
-            case "summary":
-                return self._summarise(came)
-
-    def _summarise(self, came: list[Item]) -> int:
-        """As agents do: go on with the prompt until it pays to make it anew."""
-        if not self._looks:  # nothing is cached yet, so the shorter one pays
-            whole = [*self._pinned, *map(_shown, came)]
-            return self._prompt.become(min(whole, self._afresh(came[-1:]), key=_tokens))
-        fresh = list(dropwhile(lambda item: item.writer == self._name, came))
-        going_on = self._prompt.tokens + sum(item.tokens for item in came)
-        news = sum(item.tokens for item in fresh if item.tokens <= self._most)
-        in_both = _tokens(self._pinned) + news
-        if self._pays(going_on - in_both, 0):  # else no summary can make it pay
-            afresh = self._afresh(fresh)
-            if self._pays(going_on - in_both, _tokens(afresh) - in_both):
-                return self._prompt.become(afresh)
-        return self._prompt.add(map(_shown, came))
-
-    def _pays(self, before: int, after: int) -> bool:
-        return pays(before, after, self._looks, self._cached_price)
-
-    def _afresh(self, news: Sequence[Item]) -> list[Piece]:
-        """A summary of what came before ``news``, and these in full; a giant has a line of its own.
-
-        So no range of handles passes over what is shown in full.
-        """
-        old = self._seen[: len(self._seen) - len(news)]
-        summary = summarise(old, self._most)
-        texts, shown = summary.text.splitlines(), old[summary.covered :]
-        for item in news:
-            if item.tokens > self._most and (short := summarise([item], self._most)).covered:
-                texts.append(short.text)
-            else:
-                shown.append(item)
-        lines = [self._line(text, _behind(text, self._seen)) for text in texts]
-        head = [self._line(HEAD)] if lines else []
-        return [*self._pinned, *head, *lines, *map(_shown, shown)]
-
-    def _line(self, text: str, items: tuple[Item, ...] = ()) -> Piece:
-        return Piece(text, self._count(text), items, whole=False)
+    Only tests and benchmarks use it, to prove that no policy loses anything.
+    """
+    before = enumerate(said[: look.number])
+    return [(number, each.text) for number, each in before if _is_for(each, look.reader)]
 
 
 @dataclass
@@ -265,12 +181,102 @@ class _Prompt:
         return kept
 
 
-def _item(number: int, turn: Turn, count: Count) -> Item:
-    telling = excerpt(turn.text, _LONGEST_SENTENCE)
-    return Item(number, turn.writer, turn.text, telling, count(turn.text), turn.instructs)
+@dataclass
+class _Reader:
+    """One agent under one policy: what it has seen, and the prompt that its engine keeps."""
+
+    name: str
+    policy: Visibility
+    count: Count
+    cached_price: float
+    summary_tokens: int
+    replies_kept: bool
+    looks: int = 0
+    """How many it has had."""
+    looked: int = 0
+    """The utterance that the last was before: its reply to that prompt."""
+    shared: list[Piece] = field(default_factory=list[Piece])
+    """Everyone's instructions."""
+    role: list[Piece] = field(default_factory=list[Piece])
+    """Its own."""
+    seen: list[Item] = field(default_factory=list[Item])
+    prompt: _Prompt = field(default_factory=_Prompt)
+
+    def look(self, items: Sequence[Item], number: int) -> Look:
+        """The look before utterance ``number``."""
+        came = [item for item in items[self.looked : number] if _is_for(item, self.name)]
+        if not self.looks:
+            self.shared = [_shown(item) for item in came if item.instructs == EVERYONE]
+            self.role = [_shown(item) for item in came if item.instructs == self.name]
+            came = [item for item in came if item.instructs is None]
+            self.prompt.add([*self.shared, *self.role])
+        self.seen += came
+        had = len(self.prompt.pieces)
+        kept = self._show(came)
+        cached = kept if self.looks else 0
+        pieces, sent = tuple(self.prompt.pieces), Counter(self.prompt.sent)
+        if self.looks and self.replies_kept and cached == had:
+            reply = _shown(items[self.looked])
+            cached += pieces[had : had + 1] == (reply,)
+        self.looks, self.looked = self.looks + 1, number
+        return Look(self.name, number, pieces, cached, sent, _by_writer(pieces[cached:]))
+
+    def _show(self, came: list[Item]) -> int:
+        """Make the next prompt; gives how many of its pieces were in the last one."""
+        match self.policy:
+            case "full" | "diff":
+                return self.prompt.add(map(_shown, came))
+            case "keys":
+                head = [self._line(KEYS_HEAD)] if came and len(came) == len(self.seen) else []
+                return self.prompt.add([*head, *(self._line(_key(i), (i,)) for i in came)])
+            case "last":
+                return self.prompt.become([*self.shared, *self.role, *map(_shown, self.seen[-1:])])
+            case "summary":
+                return self._summarise(came)
+
+    def _summarise(self, came: list[Item]) -> int:
+        """As agents do: go on with the prompt until it pays to make it anew."""
+        if not self.looks:  # nothing is cached yet, so the shorter one pays
+            whole = [*self.prompt.pieces, *map(_shown, came)]
+            return self.prompt.become(min(whole, self._afresh(came[-1:]), key=_tokens))
+        news = list(dropwhile(lambda item: item.writer == self.name, came))
+        afresh = self._afresh(news)
+        shown = {piece.items for piece in afresh if piece.whole}
+        in_both = _tokens(self.shared) + sum(item.tokens for item in news if (item,) in shown)
+        going_on = self.prompt.tokens + sum(item.tokens for item in came)
+        before, after = going_on - in_both, _tokens(afresh) - in_both
+        if pays(before, after, self.looks, self.cached_price):
+            return self.prompt.become(afresh)
+        return self.prompt.add(map(_shown, came))
+
+    def _afresh(self, news: Sequence[Item]) -> list[Piece]:
+        """A summary of what came before ``news``, and these in full; a giant has a line of its own.
+
+        So no range of handles passes over what is shown in full.
+        """
+        most = self.summary_tokens
+        old = self.seen[: len(self.seen) - len(news)]
+        summary = summarise(old, most)
+        texts, shown = summary.text.splitlines(), old[summary.covered :]
+        for item in news:
+            if item.tokens > most and (short := summarise([item], most)).covered:
+                texts.append(short.text)
+            else:
+                shown.append(item)
+        lines = [self._line(text, _behind(text, self.seen)) for text in texts]
+        head = [self._line(HEAD)] if lines else []
+        return [*self.shared, *head, *lines, *self.role, *map(_shown, shown)]
+
+    def _line(self, text: str, items: tuple[Item, ...] = ()) -> Piece:
+        return Piece(text, self.count(text), items, whole=False)
 
 
-def _is_for(what: Turn | Item, reader: str) -> bool:
+def _item(number: int, said: Utterance, count: Count) -> Item:
+    telling = excerpt(said.text, _LONGEST_SENTENCE)
+    return Item(number, said.writer, said.text, telling, count(said.text), said.instructs)
+
+
+def _is_for(what: Utterance | Item, reader: str) -> bool:
     return what.instructs in (None, EVERYONE, reader)
 
 
