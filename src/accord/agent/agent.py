@@ -240,7 +240,7 @@ class Agent(Generic[T]):
             return await agent(task)
 
         ask.__doc__ = description or self.instructions
-        return Tool(ask, name=name or self.name, pure=True)
+        return Tool(ask, name=name or self.name, pure=True, delegates=True)
 
     def request(self, messages: Sequence[Message]) -> Request:
         """The request that this agent makes of ``messages``."""

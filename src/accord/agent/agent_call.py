@@ -56,6 +56,7 @@ class _Answer(NamedTuple):
 
     text: str
     path: str = ""
+    failed: bool = False
 
 
 class AgentCall(Generic[T]):
@@ -202,7 +203,7 @@ class AgentCall(Generic[T]):
         }
         made = await gather(self._answer(each) for each in new.values())
         answers = self._known | dict(zip(new, made, strict=True))
-        self._known = {key: answers[key] for key in answers if key[0]}
+        self._known = {key: each for key, each in answers.items() if key[0] and not each.failed}
         given = [answers[key] for key in keys]
         self._correct(reply)
         hint = self._repetition(reply.tool_calls, given)
@@ -235,9 +236,9 @@ class AgentCall(Generic[T]):
             return self._mistaken(
                 f"there is no tool {wanted.name!r}; there are {sorted(self._tools)}"
             )
-        if self._clear is not None and not tool.pure:
+        if self._clear is not None and (tool.delegates or not tool.pure):
             await self._clear.wait()
-        path = current_scope("an agent's tools").place
+        path, failed = current_scope("an agent's tools").place, False
         try:
             text = await tool.answer(wanted)
         except InvalidArgumentsError as error:
@@ -247,11 +248,11 @@ class AgentCall(Generic[T]):
         except (LogError, FlowChangedError, UnknownOutcomeError):
             raise
         except Exception as error:  # noqa: BLE001  # the model is told, and may try otherwise
-            text = f"error: {type(error).__name__}: {error}"
+            text, failed = f"error: {type(error).__name__}: {error}", True
         shown = recall.cut(text, self._agent.result_tokens, f"#{path}")
         if shown is not text:
             self._offers_recall = True
-        return _Answer(shown, path)
+        return _Answer(shown, path, failed)
 
     async def _recall(self, wanted: ToolCall) -> str:
         agent, log = self._agent, self._scope.execution.log
@@ -266,7 +267,7 @@ class AgentCall(Generic[T]):
 
     def _mistaken(self, message: str) -> _Answer:
         self._mistakes.append(message)
-        return _Answer(f"error: {message}")
+        return _Answer(f"error: {message}", failed=True)
 
     def _correct(self, reply: Reply) -> None:
         """Replies with mistaken tool calls are sent back ``repairs`` times, however many calls."""

@@ -13,7 +13,7 @@ from accord.agent.reading import Item
 from accord.comm.space import order_of
 from accord.engine.base import Message, Reply, Request
 from accord.flow.scope import Scope
-from accord.log.events import CallFailed, CallFinished, CallStarted, Envelope, Looked, View
+from accord.log.events import CallFinished, CallStarted, Envelope, Looked, View
 from accord.log.log import Log
 
 VIEW = "its view"
@@ -42,6 +42,7 @@ class History:
     def __init__(self) -> None:
         self.calls: dict[str, list[PastCall]] = {}
         self._open: dict[str, PastCall] = {}
+        """Calls that have not succeeded: one that failed may be made again."""
         self._requests: dict[int, str] = {}
         self._places: dict[str, list[str]] = {}
         self._tools: dict[int, str] = {}
@@ -68,8 +69,8 @@ class History:
                 self._tools[envelope.seq] = path
             case Looked(what=what) if what == VIEW and (call := self._around(path)) is not None:
                 call.looked, call.views = envelope.seq, event.views
-            case CallFinished() | CallFailed():
-                self._end(envelope, event)
+            case CallFinished():
+                self._finish(envelope, event)
             case _:
                 pass
 
@@ -81,16 +82,15 @@ class History:
                 return self._open[path]
         return None
 
-    def _end(self, envelope: Envelope, event: CallFinished | CallFailed) -> None:
-        path, finished = envelope.scope, isinstance(event, CallFinished)
+    def _finish(self, envelope: Envelope, event: CallFinished) -> None:
+        path = envelope.scope
         if self._requests.pop(event.call, None) is not None:
             call = self._around(path)
-            if call is not None and finished:
+            if call is not None:
                 call.request, call.reply = event.call, envelope.seq
         elif self._tools.pop(event.call, None) is not None:
-            if finished:
-                self._returned[path] = envelope.seq
-        elif (call := self._open.pop(path, None)) is not None and finished:
+            self._returned[path] = envelope.seq
+        elif (call := self._open.pop(path, None)) is not None:
             call.end = envelope.seq
             self.calls.setdefault(call.agent, []).append(call)
 

@@ -24,8 +24,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from accord.agent.mcp_client import (
     Address,
     Answer,
@@ -36,7 +34,7 @@ from accord.agent.mcp_client import (
     connection_lost,
     list_tools,
 )
-from accord.agent.tool import InvalidArgumentsError, Tool
+from accord.agent.tool import Tool
 from accord.engine.base import ToolSpec
 from accord.errors import AccordError, CallTimeoutError, ToolError, ToolLostError, UsageError
 from accord.tokens.encode import encode
@@ -95,24 +93,9 @@ async def mcp_tools(
         raise failure
 
 
-class McpTool(Tool[..., Any]):
-    """A tool of an MCP server, which checks the arguments: here they are any JSON object."""
-
-    def __init__(self, function: Any, spec: ToolSpec, *, pure: bool) -> None:
-        # Past Tool, which would make a schema from the function's hints.
-        super(Tool, self).__init__(function, name=spec.name, pure=pure, timeout_s=None)
-        self.spec = spec
-
-    def arguments(self, text: str) -> dict[str, Any]:
-        try:
-            return msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidArgumentsError(str(error)) from error
-
-
 def _tool(
     connection: _Connection, listed: ListedTool, prefix: str, *, trust_read_only: bool
-) -> McpTool:
+) -> Tool[..., Any]:
     async def ask(**arguments: Any) -> Any:
         return await connection.call(listed.name, arguments)
 
@@ -121,8 +104,8 @@ def _tool(
         description=listed.description or "",
         parameters=listed.input_schema,
     )
-    ask.__name__, ask.__doc__ = spec.name, spec.description
-    return McpTool(ask, spec, pure=trust_read_only and listed.read_only)
+    pure = trust_read_only and listed.read_only
+    return Tool(ask, name=spec.name, pure=pure, spec=spec)
 
 
 class _Connection:

@@ -8,7 +8,7 @@ finish, and good for fetching the whole text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from accord.comm.put import space_of
@@ -87,14 +87,15 @@ class Item:
     title: str
     writer: str
     text: str
+    tokens: int = field(init=False)
+    """What it takes to show it in full, by estimate."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", estimate(self.shown))
 
     @property
     def shown(self) -> str:
         return f"{self.title}:\n{self.text}" if self.title else self.text
-
-    @property
-    def tokens(self) -> int:
-        return estimate(self.shown)
 
 
 def items_of(
@@ -136,20 +137,26 @@ def _found(log: Log, found: Found) -> Item:
 def _items(log: Log, space: Space, key: str, since: int, position: int) -> list[Item]:
     """A list's new items one by one, anything else as it is by now."""
     decode = log.values.decode
-    found = space_of(log, space).keys[key]
-    writes = found.appended(since, position)
-    if writes is not None:
-        return [_item(space, write, key, encode(decode(write.written.value))) for write in writes]
-    last = found.last(position)
+    state = space_of(log, space)
+    found = state.keys[key]
+    last, writes = found.last(position), found.appended(since, position)
     assert last is not None
-    value = found.value(position, decode)
+    if writes is not None:
+        for write in writes:
+            if write.seq not in state.rendered:
+                text = encode(decode(write.written.value))
+                state.rendered[write.seq] = _item(space, write, key, text)
+        return [state.rendered[write.seq] for write in writes]
+    whole = state.rendered.get(-last.seq)
+    if whole is None:
+        text = encode(found.value(position, decode))
+        whole = state.rendered[-last.seq] = _item(space, last, key, text)
     before = found.value(since, decode) if since else MISSING
-    text = encode(value)
     if before is not MISSING:
-        changes = _changes(before, value, key)
-        if changes is not None and estimate(changes) < estimate(text):
+        changes = _changes(before, found.value(position, decode), key)
+        if changes and estimate(changes) < whole.tokens:
             return [_item(space, last, "", changes)]
-    return [_item(space, last, key, text)]
+    return [whole]
 
 
 def _changes(before: Any, value: Any, key: str) -> str | None:

@@ -62,7 +62,8 @@ def answer(log: Log, arguments: str, agent: str, spec: ContextSpec, position: in
 
 def text_behind(log: Log, handle: str, agent: str, spec: ContextSpec, position: int) -> str:
     """The whole text behind ``handle`` as of ``position``; raises :class:`NoSuchHandleError`."""
-    first, _, last = handle.strip().replace(" ", "").partition("-")
+    first, _, last = handle.strip().partition("-#")  # names of tasks may have a "-" in them
+    last = f"#{last}" if last else ""
     items = _readable(log, agent, spec, position)
     begin, end = _find(items, first), _find(items, last or first)
     if begin is not None and end is not None:

@@ -24,7 +24,10 @@ class InvalidArgumentsError(ValueError):
 
 
 class Tool(RecordedFunction[P, T]):
-    """A function with the schema by which models call it."""
+    """A function with the schema by which models call it.
+
+    With a ``spec`` of its own, whoever made that checks the arguments: here, any JSON object.
+    """
 
     def __init__(
         self,
@@ -33,14 +36,21 @@ class Tool(RecordedFunction[P, T]):
         name: str = "",
         pure: bool = False,
         timeout_s: float | None = None,
+        spec: ToolSpec | None = None,
+        delegates: bool = False,
     ) -> None:
         super().__init__(function, name=name, pure=pure, timeout_s=timeout_s)
-        self._arguments = _arguments_type(function, self.name)
-        self.spec = ToolSpec(
-            name=self.name,
-            description=inspect.cleandoc(function.__doc__ or ""),
-            parameters=_parameters(self._arguments),
-        )
+        self.delegates = delegates
+        """What it calls may have effects, though it has none itself."""
+        self._arguments: Any = dict[str, Any]
+        if spec is None:
+            self._arguments = _arguments_type(function, self.name)
+            spec = ToolSpec(
+                name=self.name,
+                description=inspect.cleandoc(function.__doc__ or ""),
+                parameters=_parameters(self._arguments),
+            )
+        self.spec = spec
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The plain function."""
@@ -52,7 +62,10 @@ class Tool(RecordedFunction[P, T]):
             parsed = msgspec.json.decode(text.encode("utf-8", "replace"), type=self._arguments)
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArgumentsError(str(error)) from error
-        return {name: getattr(parsed, name) for name in self._arguments.__struct_fields__}
+        found: dict[str, Any] = (
+            msgspec.structs.asdict(parsed) if isinstance(parsed, msgspec.Struct) else parsed
+        )
+        return found
 
     async def answer(self, asked: ToolCall) -> str:
         """Call the tool as the model asked, recorded, and give the text for the model."""

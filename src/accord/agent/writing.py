@@ -43,8 +43,11 @@ def destinations(
 
 
 def _write(key: str, how: str, who: str) -> Destination:
+    name = key.removeprefix(MAIL)
+    if not name.strip() or not name.isprintable():
+        raise UsageError(f"{who}: it writes to a name of printable text, not {key!r}")
     if key.startswith(MAIL):
-        return Destination(key.removeprefix(MAIL), None)
+        return Destination(name, None)
     known: Reducer | None = next((each for each in REDUCERS if each == how), None)
     if known is None or known == "remove" or "*" in key:
         raise UsageError(

@@ -54,12 +54,13 @@ class Mailbox(Generic[M]):
     """
 
     def __init__(
-        self, name: str, *, topics: Iterable[str] = (), capacity: int = DEFAULT_CAPACITY
+        self, name: str, *, topics: str | Iterable[str] = (), capacity: int = DEFAULT_CAPACITY
     ) -> None:
         if capacity < 1:
             raise UsageError(f"mailbox {name!r}: a capacity is at least 1, not {capacity}")
         self.name = name
-        _open(MailboxOpened(name=name, topics=tuple(topics), capacity=capacity))
+        followed = (topics,) if isinstance(topics, str) else tuple(topics)
+        _open(MailboxOpened(name=name, topics=followed, capacity=capacity))
 
     async def receive(self, *, timeout_s: float | None = None) -> Message[M]:
         """The next message, as soon as there is one.
@@ -209,7 +210,8 @@ async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
 
 
 def _open(wanted: MailboxOpened) -> None:
-    _check_address(wanted.name)
+    for name in (wanted.name, *wanted.topics):
+        _check_address(name)
     note(f"mailbox {wanted.name}", lambda _scope, _position: wanted)
     opened = _box(current_scope("a mailbox").execution.log, wanted.name).opened
     if (opened.topics, opened.capacity) != (wanted.topics, wanted.capacity):

@@ -92,11 +92,11 @@ def _decide(wanted: Put, scope: Scope, position: int) -> Written | AccordError |
     last = state.last(wanted.key, position)
     added = wanted.value
     if wanted.how != "append" or last is None or last.written.how != "append":
-        held = state.value(wanted.key, position, values.decode)
+        held = state.held(wanted.key, position, values.decode)
         before = b"" if held is MISSING else values.digest(held)
         kind = type(held).__name__
         if wanted.function is not None:
-            added = wanted.function(held)
+            added = wanted.function(state.value(wanted.key, position, values.decode))
         try:
             after = put_on(held, wanted.how, added)
         except TypeError:
@@ -106,6 +106,7 @@ def _decide(wanted: Put, scope: Scope, position: int) -> Written | AccordError |
             )
         if (b"" if after is MISSING else values.digest(after, wanted.what)) == before:
             return None
+        state.hold(wanted.key, position, after)
         if last is not None and _overlooks(wanted, scope, last):
             why = "that came beside this code, not before it"
             return _conflict(wanted, scope, position, why)

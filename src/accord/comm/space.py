@@ -51,6 +51,8 @@ class Key:
     """All writes of one key, in the order of the log."""
 
     writes: list[Write] = field(default_factory=list[Write])
+    held: tuple[int, Any] = (-1, None)
+    """What the writes add up to that end with this number: for whoever writes next, not to read."""
     _latest: Order = ()
     """The place of what comes last in the program, of all that was added since the last base."""
 
@@ -113,6 +115,8 @@ class SpaceState:
         self.writes: list[Write] = []
         self._recent: dict[str, int] = {}
         """Keys by their last write, the latest last."""
+        self.rendered: dict[int, Any] = {}
+        """What readers have made of a write, or (below 0) of a value as of it; never stale."""
         self._waiting: dict[str, Waiters] = {}
         """Who waits for a key, or for keys of a pattern."""
 
@@ -146,6 +150,19 @@ class SpaceState:
         """The value of ``key`` as of ``position``, or :data:`MISSING`."""
         found = self.keys.get(key)
         return MISSING if found is None else found.value(position, decode)
+
+    def held(self, key: str, position: int, decode: Decode) -> Any:
+        """As :meth:`value`, for who writes on: it may be changed, and is not folded again."""
+        found = self.keys.get(key)
+        if found is None or (last := found.last(position)) is None:
+            return MISSING
+        number, value = found.held
+        return value if number == last.seq and not last.late else found.value(position, decode)
+
+    def hold(self, key: str, number: int, value: Any) -> None:
+        """Remember what the write that gets this number makes of ``key``."""
+        if (found := self.keys.get(key)) is not None:
+            found.held = (number, value)
 
     def names(self, pattern: str, position: int) -> list[str]:
         """The keys that match ``pattern`` and have a value, in alphabetical order."""
@@ -266,7 +283,10 @@ def _is_base(written: Written) -> bool:
 
 def order_of(path: str) -> Order:
     """Sorts places as the program has them; tasks that the flow started come last, by name."""
-    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in path.split("/"))
+    return tuple(
+        (0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part)
+        for part in path.split("/")
+    )
 
 
 def is_pattern(key: str) -> bool:

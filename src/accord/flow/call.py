@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
-from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError
+from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError, UsageError
 from accord.flow.failure import ends_in, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
@@ -95,7 +95,7 @@ async def call(
     what = f"the input of {kind} {name}"
     values = log.values
     packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
-    plain = b"%b\0%b\0%b\0%b" % (kind.encode(), name.encode(), version.encode(), packed)
+    plain = b"%b\0%b\0%b\0%b" % (kind.encode(), _encoded(name), version.encode(), packed)
     key = digest_of(plain)[:KEY_CHARACTERS]
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
@@ -183,7 +183,12 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
             # The flow went on without it, so whoever cancelled it then should do so again, in
             # about the time that it took then. If not, there is no reason to hold it back.
             waited_s = (recorded.duration_ns or 0) / NANOSECONDS
-            await asyncio.sleep(waited_s + PATIENCE_S)
+            try:
+                await asyncio.sleep(waited_s + PATIENCE_S)
+            except asyncio.CancelledError as error:
+                scope.saw_end(recorded.last)
+                mark(error, execution.log, recorded.last)
+                raise
         case _:
             pass
     execution.replay.make_again(recorded)
@@ -259,6 +264,13 @@ async def _within(timeout_s: float, work: Awaitable[Any], started: CallStarted) 
             f"{started.kind} {started.name} took longer than its timeout_s of {timeout_s:g}; "
             "raise it, or make the call smaller"
         ) from error
+
+
+def _encoded(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a name is text that UTF-8 can hold, not {name!r}") from error
 
 
 def _preview(inputs: Sequence[Any], packed: bytes) -> str:

@@ -48,8 +48,6 @@ class Execution:
     branches: int = 0
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
-    first: int = 0
-    """The event with which this process began its work on the run."""
     fatal: AccordError | None = None
     """A fault that the flow must not swallow: whatever it does next raises it again."""
 

@@ -62,7 +62,8 @@ class Fork:
             return
         execution = self._scope.execution
         causes = tuple(sorted({seq for scope in self._scopes for seq in scope.take_causes()}))
-        if self._recorded is not None and self._recorded.causes == causes:
+        replay = execution.replay
+        if self._recorded is not None and replay.same_causes(self._recorded.causes, causes):
             seq = self._recorded.seq
         elif execution.log.failed:
             return

@@ -32,7 +32,8 @@ class RecordedFunction(Generic[P, T]):
         self.pure = pure
         self.timeout_s = timeout_s
         self.function = function
-        self._is_async = inspect.iscoroutinefunction(function)
+        call = getattr(function, "__call__", None)  # noqa: B004  # of an object, it may be async
+        self._is_async = any(map(inspect.iscoroutinefunction, (function, call)))
 
     def body(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]

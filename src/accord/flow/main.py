@@ -17,7 +17,6 @@ from accord.log.events import RunFailed, RunFinished, RunInterrupted
 async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, first: int) -> Any:
     """Run ``flow(*inputs)`` after event ``first``, and record how it ended."""
     log = execution.log
-    execution.first = first
     scope = Scope("", (first,), execution, asyncio.current_task())
     token = enter(scope)
     try:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
+from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.replay import describe_note
 from accord.flow.scope import CallScope, Scope, own_scope
@@ -52,6 +54,7 @@ def note(what: str, decide: Decide, scope: Scope | None = None) -> Envelope:
         scope.saw_end(recorded.seq)
         return recorded
     noted = decide(scope, len(log.envelopes))
+    _check_text(noted)
     if handling := scope.handling_now():
         noted = replace(noted, handling=handling)
     seq = log.append(path, scope.take_causes(), noted)
@@ -88,6 +91,16 @@ async def note_when(
 
     noted: int = await call(kind, name, [], body, pure=True, timeout_s=timeout_s)
     return log.envelopes[noted]
+
+
+def _check_text(noted: Noted) -> None:
+    """Names are not values: what the log cannot hold would be lost with all that follows."""
+    try:
+        msgspec.json.encode(noted)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{describe_note(noted)!r}: names are text that UTF-8 can hold, without lone surrogates"
+        ) from error
 
 
 def _is_same(now: Noted, before: Noted) -> bool:

@@ -14,7 +14,7 @@ succeeds need not come by it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from accord.flow.scope import Scope, numbered
 from accord.log.events import (
@@ -46,6 +46,13 @@ class Replay:
         self.notes = dict(calls.notes)
         self._below: dict[str, set[str]] = {}
         self._index()
+        self._began: dict[str, tuple[int, ...]] = {}
+        """What the first event at or below a place followed from."""
+        for envelope in self._envelopes:
+            path = envelope.scope
+            while path and path not in self._began:
+                self._began[path] = envelope.causes
+                path = path.rpartition("/")[0]
 
     def call_at(self, path: str, scope: Scope, now: CallStarted) -> Call | None:
         """The call recorded at ``path``, if it is to answer or to go on.
@@ -85,6 +92,23 @@ class Replay:
         if path in self.calls or path in self.joins or path in self._below:
             self._give_way(path, scope, self._described(path), what)
         return self.notes.get(path)
+
+    def began(self, path: str, causes: tuple[int, ...]) -> int:
+        """The last event before the code at ``path`` began: as it was recorded, else of ``causes``.
+
+        That a process took the run over is no event of the flow's.
+        """
+        recorded = self._began.get(path, causes)
+        return max((seq for seq in recorded if not self._is_resume(seq)), default=0)
+
+    def _is_resume(self, seq: int) -> bool:
+        before = seq < len(self._envelopes)
+        return before and isinstance(self._envelopes[seq].event, RunResumed)
+
+    def same_causes(self, one: Iterable[int], other: Iterable[int]) -> bool:
+        """Whether events follow from the same, whichever process began there."""
+        first, second = ({0 if self._is_resume(s) else s for s in each} for each in (one, other))
+        return first == second
 
     def went_on_past(self, call: Call) -> bool:
         """The flow handled the failure or cancellation of ``call``; it is to handle it again."""

@@ -114,13 +114,9 @@ class Scope:
     def branch(self, path: str, causes: tuple[int, ...], handling: tuple[int, ...]) -> Scope:
         """A scope for code that runs beside other code from here on."""
         scope = Scope(path, causes, self.execution, None, self)
-        scope.began = self._last(causes)
+        scope.began = self.execution.replay.began(path.rpartition("/")[0], causes)
         scope.handling = handling
         return scope
-
-    def _last(self, causes: tuple[int, ...]) -> int:
-        """The last of ``causes``; that a process took the run over is none of the flow's."""
-        return max((seq for seq in causes if seq != self.execution.first), default=0)
 
     def saw_end(self, seq: int) -> None:
         """A call or join made here ended with event ``seq``."""
@@ -140,7 +136,7 @@ class Scope:
         self.adopted[label] = count + 1
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
         scope = _LooseScope(path, self.frontier, self.execution, task, self)
-        scope.began = self._last(self.frontier)
+        scope.began = self.execution.replay.began(path, self.frontier)
         scope.handling = self.handling
         return scope
 

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from accord.errors import UnknownTypeError
+from accord.tokens.encode import from_wire, is_protobuf, to_wire
 
 _LEAVES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "datetime:datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
@@ -63,8 +64,8 @@ def pack_instance(value: object) -> tuple[str, Any] | None:
         return type_name(kind), _without_defaults(kind, plain)
     if _is_pydantic(kind):
         return type_name(kind), _pydantic_fields(value)
-    if _is_protobuf(kind):
-        return type_name(kind), cast("Any", value).SerializeToString(deterministic=True)
+    if is_protobuf(kind):
+        return type_name(kind), to_wire(value)
     return None
 
 
@@ -85,8 +86,8 @@ def unpack_instance(name: str, plain: Any) -> Any:
             return _fill(kind, fields, plain)
         if _is_pydantic(kind):
             return _fill_pydantic(kind, plain)
-        if _is_protobuf(kind):
-            return kind.FromString(plain)
+        if is_protobuf(kind):
+            return from_wire(kind, plain)
     except Exception as error:  # Protobuf's DecodeError is a class of its own
         raise UnknownTypeError(name, plain, f"it has changed: {error}") from error
     raise UnknownTypeError(name, plain, "it is no longer a class that holds data")
@@ -177,8 +178,3 @@ def _fill_pydantic(kind: Any, plain: dict[str, Any]) -> Any:
 
 def _is_pydantic(kind: type) -> bool:
     return hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
-
-
-def _is_protobuf(kind: type) -> bool:
-    """A Protobuf message: recorded in its wire form."""
-    return hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString")

@@ -146,9 +146,9 @@ def name_of(value: Any, where: str) -> str:
 
 def moment_of(time: Any) -> float | None:
     """``time`` in seconds, if it is one: a number, or as ISO 8601 writes it."""
-    if isinstance(time, int | float):
-        return float(time)
     try:
+        if isinstance(time, int | float):
+            return float(time)
         return datetime.fromisoformat(string(time)).timestamp()
     except (ValueError, OverflowError):
         return None

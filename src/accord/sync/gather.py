@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable
+from contextvars import Context
 from typing import Any, Literal, TypeVar, cast, overload
 
 from accord.errors import UsageError
@@ -60,6 +61,26 @@ async def gather(
         _close_unstarted(work)
 
 
+class _Group(asyncio.TaskGroup):
+    """Cancels its tasks in the order in which they were started.
+
+    asyncio's own keeps them in a set, whose order is another each time: so would the log's be.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: list[asyncio.Task[None]] = []
+
+    def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
+        self._started.append(self.create_task(work, context=context))
+
+    def _abort(self) -> None:
+        self._aborting = True
+        for task in self._started:
+            if not task.done():
+                task.cancel()
+
+
 class _Branches:
     def __init__(
         self, fork: Fork, work: list[Awaitable[Any]], policy: Policy, limit: int | None
@@ -82,9 +103,9 @@ class _Branches:
 
     async def _all(self) -> None:
         try:
-            async with asyncio.TaskGroup() as group:
+            async with _Group() as group:
                 for index in range(len(self._work)):
-                    group.create_task(self._branch(index), context=self._fork.context(index))
+                    group.start(self._branch(index), self._fork.context(index))
         except BaseExceptionGroup:
             # The first failure is raised in its place, outside of here: with its own causes.
             # Branches note only Exceptions, so a group without one is not ours to unwrap.

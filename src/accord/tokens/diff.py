@@ -7,6 +7,7 @@ lists by their common ends and then item by item, long texts by lines and senten
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from difflib import SequenceMatcher
@@ -18,8 +19,8 @@ Path = tuple[str | int, ...]
 
 _PIECES = re.compile(r".*?(?:\n|[.!?]\s|[。！？]|$)", re.DOTALL)  # CJK punctuation is meant
 LONG_TEXT = 80
-MOST_PIECES = 2000
-"""Beyond, comparing texts piece by piece takes longer than it saves."""
+MOST_PAIRS = 20_000
+"""Of equal pieces in old and new text: beyond, comparing takes longer than it saves."""
 
 
 class Change(NamedTuple):
@@ -92,7 +93,8 @@ def _diff_lists(path: Path, old: list[Any], new: list[Any]) -> Iterator[Change]:
 
 def _diff_texts(path: Path, old: str, new: str) -> Iterator[Change]:
     before, after = pieces(old), pieces(new)
-    if len(old) < LONG_TEXT or max(len(before), len(after)) > MOST_PIECES:
+    often = Counter(before)
+    if len(old) < LONG_TEXT or sum(often[piece] for piece in after) > MOST_PAIRS:
         yield Change(path, "set", new)
         return
     hunks = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()

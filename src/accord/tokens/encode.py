@@ -95,7 +95,7 @@ def to_wire(message: Any) -> bytes:
     Raises :class:`accord.errors.UnserializableError` for anything else, and for a message that
     lacks a required field.
     """
-    if not _is_protobuf(message):
+    if not is_protobuf(message):
         raise _unserializable(message, "the message", "only Protobuf messages have a wire form")
     try:
         return message.SerializeToString(deterministic=True)
@@ -108,7 +108,7 @@ def from_wire(kind: type[Message], data: bytes) -> Message:
 
     Raises :class:`accord.errors.UsageError` if ``data`` is not one.
     """
-    if not _is_protobuf(kind):
+    if not is_protobuf(kind):
         msg = f"{kind.__qualname__} is no class of Protobuf messages"
         raise UsageError(msg)
     try:
@@ -187,7 +187,7 @@ def _leaf(value: Any, where: str) -> Any:
     try:
         if hasattr(value, "model_dump"):
             return value.model_dump(mode="json")
-        if _is_protobuf(value):
+        if is_protobuf(value):
             to_dict = _protobuf("json_format").MessageToDict
             return to_dict(value, preserving_proto_field_name=True)
         return str(value) if isinstance(value, PurePath) else msgspec.to_builtins(value)
@@ -195,7 +195,8 @@ def _leaf(value: Any, where: str) -> Any:
         raise _unserializable(value, where, error) from error
 
 
-def _is_protobuf(value: Any) -> bool:
+def is_protobuf(value: Any) -> bool:
+    """Whether this is a Protobuf message, or a class of them."""
     return hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString")
 
 

@@ -76,6 +76,10 @@ def _lines(items: Sequence[Piece], share: float, most: int) -> Summary | None:
             return None
         stands_for += waiting
         covered, waiting = index + 1, 0
+    if SHARE * waiting >= SHORTEST_LINE:  # one line for what is left, or it would grow and grow
+        lines.append(_line(items[covered:], SHORTEST_LINE))
+        stands_for += waiting
+        covered = len(items)
     return Summary("\n".join(lines), covered, stands_for)
 
 
