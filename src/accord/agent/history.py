@@ -34,6 +34,9 @@ class PastCall:
     views: tuple[View, ...] = ()
     request: int = 0
     reply: int = 0
+    exchange: list[Message] | None = None
+    """What was asked and answered, once somebody has looked."""
+    item: Item | None = None
 
 
 class History:
@@ -110,6 +113,12 @@ def messages_of(log: Log, call: PastCall) -> list[Message]:
 
 def exchange_of(log: Log, call: PastCall) -> list[Message]:
     """What the agent was asked in a call, and what it answered."""
+    if call.exchange is None:
+        call.exchange = _exchange_of(log, call)
+    return call.exchange
+
+
+def _exchange_of(log: Log, call: PastCall) -> list[Message]:
     asked: list[Message] = []
     after: Message | None = None
     for message in reversed(request_of(log, call).messages):
@@ -125,14 +134,16 @@ def exchange_of(log: Log, call: PastCall) -> list[Message]:
 
 def item_of(log: Log, call: PastCall) -> Item:
     """A whole call as one item."""
-    return Item(
-        order=order_of(call.path),
-        seq=call.end,
-        handle=f"#{call.path}",
-        title="",
-        writer=call.agent,
-        text="\n".join(message.content for message in exchange_of(log, call)),
-    )
+    if call.item is None:
+        call.item = Item(
+            order=order_of(call.path),
+            seq=call.end,
+            handle=f"#{call.path}",
+            title="",
+            writer=call.agent,
+            text="\n".join(message.content for message in exchange_of(log, call)),
+        )
+    return call.item
 
 
 def request_of(log: Log, call: PastCall) -> Request:

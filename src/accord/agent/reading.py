@@ -68,7 +68,7 @@ def declared(reads: Any, sees: Visibility, who: str) -> tuple[Read, ...]:
 
 
 def _read(pattern: Any, visibility: str, who: str) -> Read:
-    if not isinstance(pattern, str) or not pattern.strip():
+    if not isinstance(pattern, str) or not pattern.strip() or not pattern.isprintable():
         raise UsageError(f"{who}: it reads keys of the board or @names, not {pattern!r}")
     known: Visibility | None = next((each for each in VISIBILITIES if each == visibility), None)
     if known is None:

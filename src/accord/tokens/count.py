@@ -19,7 +19,7 @@ _PIECES = re.compile(
     re.DOTALL,
 )
 LETTERS_A_TOKEN = 6
-LONG, HUGE = 200, 50_000
+LONG, HUGE = 40, 50_000
 """Between them, in characters, the same text is counted once while it stays in use: agents show
 what others wrote again and again."""
 
@@ -48,4 +48,4 @@ def _count(text: str) -> int:
     return max(1, -(-tenths // 10)) if text else 0
 
 
-_remembered = lru_cache(maxsize=1024)(_count)
+_remembered = lru_cache(maxsize=4096)(_count)
