@@ -134,3 +134,8 @@ def test_names_and_texts_that_terminals_obey_or_cannot_show(cli: Cli) -> None:
     shown = cli("tax", path, code=0).out
     assert "\x1b" not in shown
     assert len(cli("tax", path, "--json", code=0).json["edges"]) > 0
+
+
+def test_a_file_that_is_not_there_is_said(cli: Cli) -> None:
+    assert "there is no file './nope.jsonl'" in cli("tax", "./nope.jsonl", code=2).err
+    assert "there is no file 'nope.json'" in cli("tax", "nope.json", code=2).err

@@ -13,7 +13,7 @@ from accord.cli.failures import SUCCESS
 from accord.cli.render import clean, columns, cost, count, heading, share, styled
 from accord.cli.stores import log_path, reading
 from accord.cli.streams import Answer
-from accord.errors import AccordError
+from accord.errors import AccordError, UsageError
 from accord.observe.messages import MessageLog, Skipped, read_messages
 from accord.observe.sent import PromptCost, VisibilityReport, sent_of
 from accord.observe.whatif import Visibility
@@ -35,6 +35,8 @@ def file_of(options: argparse.Namespace) -> Path | None:
     """The file that is meant, if it is one: a run of that name in the log comes first."""
     named: str = options.run
     if not os.path.exists(named):  # noqa: PTH110  # Path.exists raises for some names
+        if os.sep in named or Path(named).suffix in (".json", ".jsonl"):
+            raise UsageError(f"there is no file {named!r}")
         return None
     if os.sep not in named and log_path(options.log).exists():
         with suppress(AccordError), reading(options.log) as store:
