@@ -766,7 +766,7 @@ def test_a_conversation_ends_on_its_word_as_a_sentence_of_its_own(reply: str, en
     assert ending.reached("reviewer", reply) is ends
     assert not ending.reached("writer", reply)
     assert "APPROVED" in Agent("reviewer", ending=ending).role[0].content
-    assert Agent("writer", ending=ending).role == ()
+    assert Agent("writer", ending=ending).role == []
 
 
 def test_three_mistakes_in_one_reply_are_one_correction() -> None:

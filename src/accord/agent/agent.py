@@ -136,10 +136,6 @@ class Agent(Generic[T]):
     ending: Ending | None
     guard: Callable[..., Any] | None
     reply_type: OutputType = field(repr=False, compare=False)
-    role: tuple[Message, ...] = field(repr=False, compare=False)
-    """The layer of the prompt that is its own."""
-    passing: tuple[Message, ...] = field(repr=False, compare=False)
-    """What of its instructions tells the time, and so comes last."""
     _version: str = field(repr=False, compare=False)
 
     @overload
@@ -171,7 +167,7 @@ class Agent(Generic[T]):
         given: dict[str, Any] = {**_DEFAULTS, **options}
         given |= {each: tuple(given[each]) for each in ("tools", "stop")}
         given["tools"] = tuple(sorted(given["tools"], key=lambda tool: tool.name))
-        given["retry"] = given["retry"] or Retry()
+        given["retry"] = given["retry"] or _RETRY
         given["extra"] = dict(given["extra"] or {})
         given["spec"] = _spec(f"agent {name!r}", options)
         given["writes"] = destinations(options.get("writes", ()), f"agent {name!r}")
@@ -182,9 +178,13 @@ class Agent(Generic[T]):
         put(self, "reply_type", OutputType(output))
         for each in _FIELDS:
             put(self, each, given[each])
-        role, passing = _layers(self)
-        put(self, "role", role)
-        put(self, "passing", passing)
+        if volatile := _volatile(instructions):
+            warnings.warn(
+                f"the instructions of agent {name!r} tell the time ({volatile[0][:60]!r}). At the "
+                "head of a prompt that makes engines read all of it on each call, so it is sent "
+                "last; better give the time with the input, where it is needed",
+                stacklevel=2,
+            )
         put(self, "_version", _version(self))
 
     async def __call__(self, *inputs: Any, **named: Any) -> T:
@@ -228,6 +228,24 @@ class Agent(Generic[T]):
             guard = step(pure=True)(guard)
         await guard(*inputs, **named)
         clear.set()
+
+    @property
+    def role(self) -> list[Message]:
+        """The layer of its prompts that is its own."""
+        volatile = _volatile(self.instructions)
+        lines = [line for line in self.instructions.splitlines() if line not in volatile]
+        instructions = "\n".join(lines) if volatile else self.instructions
+        ending = self.ending.instruction(self.name) if self.ending else ""
+        stable = "\n".join(filter(None, (instructions, self.reply_type.instruction(), ending)))
+        return [Message(role="system", content=stable, origin="instructions")] if stable else []
+
+    @property
+    def passing(self) -> list[Message]:
+        """What of its instructions tells the time, and so comes last."""
+        last = "\n".join(_volatile(self.instructions))
+        return (
+            [Message(role="user", content=last, origin="instructions", kept=False)] if last else []
+        )
 
     def as_tool(self, description: str = "", *, name: str = "") -> Tool[..., Any]:
         """The agent as a tool of another: ``task`` is what it is asked.
@@ -280,10 +298,15 @@ _DEFAULTS: dict[str, Any] = {
     "guard": None,
 }
 _FIELDS = (*_DEFAULTS, "spec", "writes")
+_SEEN = ("shares", "reads", "sees", "expected_calls", "summary_tokens", "summariser", "memory")
+_NOTHING_SEEN = ContextSpec()
+_RETRY = Retry()
 
 
 def _spec(who: str, options: AgentOptions) -> ContextSpec:
     """What the agent sees."""
+    if options.keys().isdisjoint(_SEEN):
+        return _NOTHING_SEEN  # one for all: agents come by the thousand
     reads, memory = options.get("reads", ()), options.get("memory")
     sees = options.get("sees") or ("diff" if reads else "nothing")
     declared("*", sees, who)
@@ -304,30 +327,9 @@ def _spec(who: str, options: AgentOptions) -> ContextSpec:
 _CLOCK = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b\d{1,2}:\d\d:\d\d\b")
 
 
-def _layers(agent: Agent[Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What stands in the agent's layer of the prompt, and what has to come last."""
-    lines = agent.instructions.splitlines()
-    volatile = [line for line in lines if _CLOCK.search(line)]
-    if volatile:
-        warnings.warn(
-            f"the instructions of agent {agent.name!r} tell the time ({volatile[0][:60]!r}). At "
-            "the head of a prompt that makes engines read all of it again on each call, so it is "
-            "sent last; better give the time with the input, where it is needed",
-            stacklevel=4,
-        )
-    instructions = (
-        "\n".join(line for line in lines if line not in volatile)
-        if volatile
-        else agent.instructions
-    )
-    ending = agent.ending.instruction(agent.name) if agent.ending else ""
-    stable = "\n".join(filter(None, (instructions, agent.reply_type.instruction(), ending)))
-    role = (Message(role="system", content=stable, origin="instructions"),) if stable else ()
-    last = "\n".join(volatile)
-    passing = (
-        (Message(role="user", content=last, origin="instructions", kept=False),) if last else ()
-    )
-    return role, passing
+def _volatile(instructions: str) -> list[str]:
+    """The lines that tell the time."""
+    return [line for line in instructions.splitlines() if _CLOCK.search(line)]
 
 
 def _version(agent: Agent[Any]) -> str:

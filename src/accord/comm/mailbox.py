@@ -101,8 +101,8 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     """
     _check_address(to)
     what = f"send {to}"
-    writing_scope(what, body)
-    log = current_scope(what).execution.log
+    scope = writing_scope(what, body)
+    log = scope.execution.log
 
     def decide(scope: Scope, _position: int) -> Noted:
         value = log.values.encode(body, "a message")
@@ -112,7 +112,7 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     room = _Room(log, to, timeout_s)
     try:
         sent = await note_when(
-            room, what, decide, kind="send", name=to, timeout_s=timeout_s or None
+            room, what, decide, kind="send", name=to, timeout_s=timeout_s or None, scope=scope
         )
     except CallTimeoutError as error:
         raise room.none() from error

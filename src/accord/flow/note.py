@@ -70,17 +70,17 @@ async def note_when(
     kind: CallKind,
     name: str,
     timeout_s: float | None = None,
+    scope: Scope | None = None,
 ) -> Envelope:
     """A note as soon as ``condition`` is met: at once, or in a call that waits for it.
 
     So waiting can be cancelled, replayed and timed out as any call can, and what need not wait
     costs one event.
     """
-    scope = own_scope(what, what)
+    scope = scope or own_scope(what, what)
     replay, log = scope.execution.replay, scope.execution.log
     path = scope.place
-    recorded = path in replay.calls or path in replay.notes
-    if path in replay.notes or (not recorded and condition.met()):
+    if path in replay.notes or (path not in replay.calls and condition.met()):
         return note(what, decide, scope)
 
     async def body(inner: CallScope) -> int:
