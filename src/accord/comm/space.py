@@ -118,7 +118,9 @@ class SpaceState:
         self.rendered: dict[int, Any] = {}
         """What readers have made of a write, or (below 0) of a value as of it; never stale."""
         self._waiting: dict[str, Waiters] = {}
-        """Who waits for a key, or for keys of a pattern."""
+        """Who waits for a key."""
+        self._patterns: dict[str, Waiters] = {}
+        """Who waits for any key of a pattern."""
 
     @property
     def version_of_all(self) -> int:
@@ -133,8 +135,10 @@ class SpaceState:
         self.writes.append(key.add(seq, path, written))
         self._recent.pop(written.key, None)
         self._recent[written.key] = seq
-        if self._waiting:
-            self._wake(written.key)
+        if (waiters := self._waiting.get(written.key)) is not None:
+            waiters.wake()
+        for pattern in [each for each in self._patterns if matches(written.key, each)]:
+            self._patterns[pattern].wake()
 
     def last(self, key: str, position: int) -> Write | None:
         """The last write of ``key`` before ``position``."""
@@ -196,18 +200,13 @@ class SpaceState:
 
     async def written(self, pattern: str) -> None:
         """Return when a key that matches ``pattern`` is written."""
-        waiters = self._waiting.setdefault(pattern, Waiters())
+        waiting = self._patterns if is_pattern(pattern) else self._waiting
+        waiters = waiting.setdefault(pattern, Waiters())
         try:
             await waiters.wait()
         finally:
             if not waiters:
-                self._waiting.pop(pattern, None)
-
-    def _wake(self, key: str) -> None:
-        for pattern in [each for each in self._waiting if is_pattern(each) and matches(key, each)]:
-            self._waiting[pattern].wake()
-        if (waiters := self._waiting.get(key)) is not None:
-            waiters.wake()
+                waiting.pop(pattern, None)
 
 
 class Spaces:

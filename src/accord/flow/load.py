@@ -41,9 +41,10 @@ def load_flow(reference: str) -> Flow:
     Raises :class:`accord.errors.UsageError` that says what was looked for and what is there.
     """
     place, _, name = _split(reference)
-    if "<" in reference:
+    if "<" in reference or reference.startswith("?"):
         raise UsageError(
-            f"{reference} was made inside a function or typed in, so it cannot be found again; "
+            f"{reference} is no function of a file (it was made inside a function, typed in, or is an "
+            "agent), so it cannot be found again; "
             "pass the flow itself: resume(run, flow)"
         )
     module = _module(place)
