@@ -43,9 +43,8 @@ def load_flow(reference: str) -> Flow:
     place, _, name = _split(reference)
     if "<" in reference or reference.startswith("?"):
         raise UsageError(
-            f"{reference} is no function of a file (it was made inside a function, typed in, or is an "
-            "agent), so it cannot be found again; "
-            "pass the flow itself: resume(run, flow)"
+            f"{reference} is no function of a file (it was made inside a function, typed in, or is "
+            "an agent), so it cannot be found again; pass the flow itself: resume(run, flow)"
         )
     module = _module(place)
     if name:
