@@ -145,15 +145,14 @@ def dead_letters(log: Log) -> list[Message[Any]]:
 class _Arrived:
     """A message waits in a mailbox."""
 
-    def __init__(self, log: Log, name: str) -> None:
-        self._log = log
-        self._name = name
+    def __init__(self, box: Box) -> None:
+        self._box = box
 
     def met(self) -> bool:
-        return bool(_box(self._log, self._name).waiting)
+        return bool(self._box.waiting)
 
     def changed(self) -> Awaitable[None]:
-        return _box(self._log, self._name).changed.wait()
+        return self._box.changed.wait()
 
 
 class _Room:
@@ -189,15 +188,16 @@ class _Room:
 
 async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
     log = current_scope("receive").execution.log
+    box = _box(log, name)  # whoever sends brings it up to date
 
     def decide(scope: Scope, _position: int) -> Noted:
-        waiting = _box(log, name).waiting
+        waiting = box.waiting
         if waiting:
             scope.follow(waiting[0])
         return MessageTaken(mailbox=name, message=waiting[0] if waiting else 0)
 
     taken = await note_when(
-        _Arrived(log, name),
+        _Arrived(box),
         f"receive {name}",
         decide,
         kind="receive",
