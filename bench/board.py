@@ -48,7 +48,12 @@ async def _measure() -> list[Row]:
             )
             for what, cost in us.items()
         ),
-        Row(what="diff: 100,000 keys held, over 1,000 held", measured=many / few, unit="x", target=1.5),
+        Row(
+            what="diff: 100,000 keys held, over 1,000 held",
+            measured=many / few,
+            unit="x",
+            target=1.5,
+        ),
         Row(
             what="keys written and read back", measured=1e6 / us["write and read a key"], unit="/s"
         ),
