@@ -323,3 +323,16 @@ def test_events_and_prompts_do_not_depend_on_hash_order() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(logs) == 1
+
+
+def test_what_a_writer_does_with_its_value_later_changes_no_board() -> None:
+    async def flow() -> Any:
+        mine, inner = {"a": 1}, [1]
+        board.write("k", mine)
+        mine["b"] = 2
+        board.merge("k", {"b": 2, "inner": inner})
+        inner.append(2)
+        board.merge("k", {"inner": [1, 2]})
+        return board.read("k"), mine, inner
+
+    assert play(flow).output == ({"a": 1, "b": 2, "inner": [1, 2]}, {"a": 1, "b": 2}, [1, 2])

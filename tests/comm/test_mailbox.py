@@ -235,3 +235,22 @@ def test_what_an_agent_was_shown_is_taken_and_nothing_else() -> None:
     result = play(flow)
     assert result.output == 1, "the broadcast waits in the mailbox, too"
     assert [letter.body for letter in dead_letters(result.log)] == ["unseen"]
+
+
+def test_a_look_of_an_agent_makes_room_for_who_waits() -> None:
+    async def flow() -> Any:
+        Mailbox[str]("clerk", capacity=1)
+        clerk = Agent("clerk", reads="@clerk")
+
+        async def fill() -> str:
+            await send("clerk", "first")
+            await send("clerk", "second")
+            return "sent"
+
+        async def look() -> None:
+            await asyncio.sleep(1)
+            await clerk()
+
+        return (await gather(fill(), look()))[0]
+
+    assert play(flow).output == "sent"

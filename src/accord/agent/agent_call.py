@@ -23,6 +23,7 @@ from accord.agent.rounds import Rounds
 from accord.agent.schema import InvalidReplyError
 from accord.agent.tool import InvalidArgumentsError
 from accord.agent.window import Room
+from accord.comm.post import Post
 from accord.comm.space import order_of
 from accord.engine.base import Capabilities, Message, Reply, Request, ToolCall
 from accord.errors import (
@@ -143,6 +144,7 @@ class AgentCall(Generic[T]):
             return Looked(what=VIEW, by=agent.name, views=prompt.views, took=shown)
 
         note(VIEW, decide)
+        self._scope.execution.log.fold(Post)  # senders that wait for room wake
         last = prompt.messages[-1:]
         go_on = [] if last and last[0].role == "user" else [_GO_ON]
         return replace(prompt, after=[*prompt.after, *go_on, *agent.passing])
@@ -184,10 +186,8 @@ class AgentCall(Generic[T]):
     def _fold_rounds(self, most: int | None) -> None:
         """Older rounds give way to lines with handles, if it pays or there is no room."""
         rounds, spec = self._rounds, self._agent.spec
-        if rounds.made < 2 or not (spec.summarises or most is not None):
-            return
         over = most is not None and rounds.tokens > most
-        if not (over or spec.summarises):
+        if rounds.made < 2 or not (over or spec.summarises):
             return
         folded, price = rounds.folded(spec.summary_tokens), self._engine.cached_price
         if over or pays(rounds.tokens, folded.tokens, rounds.made, price):

@@ -18,15 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from accord.agent.history import (
-    PastCall,
-    exchange_of,
-    item_of,
-    messages_of,
-    past_calls,
-    request_of,
-)
-from accord.agent.reading import Item, Read, Visibility, items_of
+from accord.agent.history import PastCall, continued, exchange_of, item_of, past_calls
+from accord.agent.reading import Item, Read, Visibility, items_of, place_of
 from accord.agent.tally import Tally
 from accord.comm.post import Post
 from accord.engine.base import Capabilities, Message, Origin
@@ -187,9 +180,10 @@ class Composer:
         tally.carry(last.views)
         tally.count(news)
         state = self._state(tally)
-        recalled = any(tool.name == RECALL for tool in request_of(self._log, last).tools)
+        request = continued(self._log, last)
+        recalled = any(tool.name == RECALL for tool in request.tools)
         return Prompt(
-            before=messages_of(self._log, last),
+            before=list(request.messages),
             after=[*_board(news), *asked, *state],
             views=tally.views(),
             news=tuple(news),
@@ -210,8 +204,8 @@ class Composer:
                 new += found[seen:]
             elif read.keeps_history:
                 whole += found
-        text, covered, left = self._shorten(sorted(old, key=_by_place), new)
-        shown = sorted([*left, *whole], key=_by_place)
+        text, covered, left = self._shorten(sorted(old, key=place_of), new)
+        shown = sorted([*left, *whole], key=place_of)
         tally = self._tally()
         tally.count([*shares, *shown])
         tally.count_summary(covered, text)
@@ -241,7 +235,7 @@ class Composer:
         most = self._spec.summary_tokens
         summary = summarise(old, most)
         lines, covered, left = [summary.text], old[: summary.covered], old[summary.covered :]
-        for item in sorted(new, key=_by_place):
+        for item in sorted(new, key=place_of):
             if item.tokens > most and (line := summarise([item], most)).covered:
                 lines.append(line.text)
                 covered.append(item)
@@ -332,7 +326,3 @@ def _tokens_in_both(whole: Prompt, short: Prompt) -> int:
 
 def _is_no_news(message: Message) -> bool:
     return message.origin != "board" or message.role == "system" or not message.kept
-
-
-def _by_place(item: Item) -> Any:
-    return item.order, item.seq

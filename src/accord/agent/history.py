@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from msgspec.structs import replace
+
 from accord.agent.reading import Item
 from accord.comm.space import order_of
 from accord.engine.base import Message, Reply, Request
@@ -105,10 +107,11 @@ def past_calls(log: Log, agent: str, scope: Scope, position: int) -> list[PastCa
     return sorted(known, key=lambda call: order_of(call.path))
 
 
-def messages_of(log: Log, call: PastCall) -> list[Message]:
-    """The prompt of a call's last request, less what was passing, with the reply to it."""
-    kept = [message for message in request_of(log, call).messages if message.kept]
-    return [*kept, _reply(log, call)]
+def continued(log: Log, call: PastCall) -> Request:
+    """A call's last request, less what was passing in its prompt, with the reply to it."""
+    request = request_of(log, call)
+    kept = [message for message in request.messages if message.kept]
+    return replace(request, messages=(*kept, _reply(log, call)))
 
 
 def exchange_of(log: Log, call: PastCall) -> list[Message]:

@@ -25,7 +25,7 @@ def memory_tool(
         return [{"key": item.key, "text": _shown(item.text)} for item in found]
 
     search.__doc__ = description or "Search the team's memory: plain words, no syntax."
-    return Tool(search, name=name or f"search_{memory.name}", pure=True, timeout_s=None)
+    return Tool(search, name=name or f"search_{memory.name}", pure=True)
 
 
 def _shown(text: str) -> str:

@@ -98,6 +98,11 @@ class Item:
         return f"{self.title}:\n{self.text}" if self.title else self.text
 
 
+def place_of(item: Item) -> tuple[Order, int]:
+    """Sorts items as the program has them."""
+    return item.order, item.seq
+
+
 def items_of(
     log: Log, read: Read, position: int, since: int = 0, but: Iterable[Read] = ()
 ) -> list[Item]:
@@ -116,7 +121,7 @@ def items_of(
     for key in names:
         if (changed is None or key in changed) and not any(matches(key, each) for each in others):
             found += _items(log, read.space, key, since, position)
-    return sorted(found, key=lambda item: (item.order, item.seq))
+    return sorted(found, key=place_of)
 
 
 async def search_items(memory: Memory, asked: str, limit: int, log: Log) -> list[Item]:

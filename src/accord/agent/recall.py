@@ -15,7 +15,7 @@ import msgspec
 
 from accord.agent.context import RECALL, ContextSpec
 from accord.agent.history import History, item_of
-from accord.agent.reading import Item, items_of
+from accord.agent.reading import Item, items_of, place_of
 from accord.agent.tool import shown
 from accord.engine.base import ToolSpec
 from accord.log.events import CallFinished
@@ -67,12 +67,12 @@ def text_behind(log: Log, handle: str, agent: str, spec: ContextSpec, position: 
     items = _readable(log, agent, spec, position)
     begin, end = _find(items, first), _find(items, last or first)
     if begin is not None and end is not None:
-        chosen = [item for item in items if begin <= (item.order, item.seq) <= end]
+        chosen = [item for item in items if begin <= place_of(item) <= end]
         return "\n\n".join(item.shown for item in chosen)
     returned = None if last else _returned(log, first.lstrip("#"), agent, position)
     if returned is None:
         raise NoSuchHandleError(
-            f"there is nothing behind {handle!r}; handles look like #3 or #3-#9"
+            f"there is nothing behind {handle!r}; handles look like #3/1 or #3/1-#9/0"
         )
     return returned
 
@@ -123,15 +123,11 @@ def _readable(log: Log, agent: str, spec: ContextSpec, position: int) -> list[It
     ]
     calls = log.fold(History).calls.get(agent, ())
     items += [item_of(log, call) for call in calls if call.reply and call.end < position]
-    return sorted(items, key=_place)
+    return sorted(items, key=place_of)
 
 
 def _find(items: Sequence[Item], handle: str) -> Any:
-    return next((_place(item) for item in items if item.handle == handle), None)
-
-
-def _place(item: Item) -> Any:
-    return item.order, item.seq
+    return next((place_of(item) for item in items if item.handle == handle), None)
 
 
 def _returned(log: Log, path: str, agent: str, position: int) -> str | None:

@@ -37,7 +37,7 @@ class Room:
 
     async def check(self, messages: Sequence[Message]) -> None:
         """Raises if ``messages`` do not fit; where it is close, by the engine's own count."""
-        if self._left is None or self.most is None:
+        if self._left is None:
             return
         estimated = size_of_messages(messages) + MESSAGE_TOKENS * len(messages)
         tokenizer = self._capabilities.tokenizer

@@ -7,6 +7,7 @@ them depends only on the log before it, so a replay comes to the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,13 +93,18 @@ def _decide(wanted: Put, scope: Scope, position: int) -> Written | AccordError |
     last = state.last(wanted.key, position)
     added = wanted.value
     if wanted.how != "append" or last is None or last.written.how != "append":
-        held = state.held(wanted.key, position, values.decode)
+        reduces = wanted.how in ("merge", "union", "maximum")
+        fold = state.held if reduces else state.value
+        held = fold(wanted.key, position, values.decode)
         before = b"" if held is MISSING else values.digest(held)
         kind = type(held).__name__
         if wanted.function is not None:
-            added = wanted.function(state.value(wanted.key, position, values.decode))
+            added = wanted.function(held)
+        if reduces:
+            values.digest(added, wanted.what)  # what the log cannot hold is said, not copied
         try:
-            after = put_on(held, wanted.how, added)
+            # What is held on to must not change with what the writer goes on with.
+            after = put_on(held, wanted.how, deepcopy(added) if reduces else added)
         except TypeError:
             return UsageError(
                 f"one cannot {wanted.how} a {type(added).__name__} to {wanted.key!r}, which holds "
@@ -106,7 +112,8 @@ def _decide(wanted: Put, scope: Scope, position: int) -> Written | AccordError |
             )
         if (b"" if after is MISSING else values.digest(after, wanted.what)) == before:
             return None
-        state.hold(wanted.key, position, after)
+        if reduces:
+            state.hold(wanted.key, position, after)
         if last is not None and _overlooks(wanted, scope, last):
             why = "that came beside this code, not before it"
             return _conflict(wanted, scope, position, why)

@@ -8,12 +8,9 @@ first is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 
 from accord.tokens.count import estimate
-
-Count = Callable[[str], int]
 
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n+\s*")  # CJK punctuation is meant
 _WORDS = re.compile(r"\s*\S+")
@@ -26,14 +23,14 @@ _TELLING = re.compile(
 SCANNED_CHARACTERS = 20_000
 
 
-def excerpt(text: str, tokens: int, count: Count = estimate) -> str:
+def excerpt(text: str, tokens: int) -> str:
     """At most ``tokens`` tokens of ``text``: its most telling sentence, cut if need be.
 
     Empty if not even one word fits.
     """
     if tokens < 1:
         return ""
-    return shortened(_most_telling(text[:SCANNED_CHARACTERS]), tokens, count)
+    return shortened(_most_telling(text[:SCANNED_CHARACTERS]), tokens)
 
 
 @lru_cache(maxsize=1024)  # a summary is made again and again, of the same texts
@@ -52,9 +49,9 @@ def _weight(sentence: str) -> float:
     return telling / (4 + len(sentence.split()))
 
 
-def shortened(text: str, tokens: int, count: Count = estimate) -> str:
+def shortened(text: str, tokens: int) -> str:
     """As many words of ``text`` from its beginning as fit into ``tokens``, and a mark."""
-    if count(text) <= tokens:
+    if estimate(text) <= tokens:
         return text
     ends = [match.end() for match in _WORDS.finditer(text)]
     if len(ends) < 2:  # no spaces to cut at
@@ -62,7 +59,7 @@ def shortened(text: str, tokens: int, count: Count = estimate) -> str:
     low, high = 0, len(ends) - 1
     while low < high:  # the most words that fit with the mark
         middle = (low + high + 1) // 2
-        if count(text[: ends[middle - 1]] + "…") <= tokens:
+        if estimate(text[: ends[middle - 1]] + "…") <= tokens:
             low = middle
         else:
             high = middle - 1

@@ -48,8 +48,6 @@ class Summary(NamedTuple):
 
     text: str
     covered: int
-    stands_for: int
-    """Tokens of the covered items."""
 
 
 def summarise(items: Sequence[Piece], most: int) -> Summary:
@@ -63,7 +61,7 @@ def summarise(items: Sequence[Piece], most: int) -> Summary:
 def _lines(items: Sequence[Piece], share: float, most: int) -> Summary | None:
     """A line for each item or group of items; None if they take more than ``most``."""
     lines: list[str] = []
-    covered = spent = stands_for = waiting = 0
+    covered = spent = waiting = 0
     for index, item in enumerate(items):
         waiting += item.tokens
         budget = int(share * waiting)
@@ -74,13 +72,11 @@ def _lines(items: Sequence[Piece], share: float, most: int) -> Summary | None:
         spent += estimate(line)
         if spent > most and len(items) > 1:
             return None
-        stands_for += waiting
         covered, waiting = index + 1, 0
     if SHARE * waiting >= SHORTEST_LINE:  # one line for what is left, or it would grow and grow
         lines.append(_line(items[covered:], SHORTEST_LINE))
-        stands_for += waiting
         covered = len(items)
-    return Summary("\n".join(lines), covered, stands_for)
+    return Summary("\n".join(lines), covered)
 
 
 def _line(items: Sequence[Piece], budget: int) -> str:
