@@ -28,6 +28,7 @@ Catch a branch to handle together what you would handle together::
     │   ├── ToolError              a tool failed, or the model could not call it
     │   │   └── ToolLostError      its server was lost during a call, whose effect may have happened
     │   ├── CallTimeoutError
+    │   ├── JoinError              fewer branches succeeded than a join waits for
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
     ├── CommunicationError
@@ -177,6 +178,10 @@ class ToolLostError(ToolError):
 
 class CallTimeoutError(CallError, TimeoutError):
     """A call took longer than its ``timeout_s``."""
+
+
+class JoinError(CallError):
+    """Fewer branches succeeded than the join waits for. The first failure is its cause."""
 
 
 class UnknownOutcomeError(CallError):

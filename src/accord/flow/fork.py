@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from contextvars import Context, copy_context
 from typing import Literal, Self
 
+from accord.clock import NANOSECONDS
 from accord.flow.failure import ends_in, mark
 from accord.flow.scope import enter, own_scope
 from accord.log.events import Joined
@@ -23,8 +25,14 @@ class Fork:
         self._path = self._scope.next_path()
         execution = self._scope.execution
         self._recorded = execution.replay.join_at(self._path, self._scope, branches)
+        recorded = None if self._recorded is None else self._recorded.event
+        self._dropped = frozenset(recorded.dropped if isinstance(recorded, Joined) else ())
         self._failures: set[int] = set()
-        before = self._scope.take_causes()
+        before = self._before = self._scope.take_causes()
+        self._began_ns = execution.replay.began_ns(self._path, before, execution.log)
+        self._joined: int | None = None
+        """The number of the event with which they met."""
+        self._ends: tuple[int, ...] = ()
         handling = self._scope.handling_now()
         self._scopes = [
             self._scope.branch(f"{self._path}/{index}", before, handling)
@@ -37,6 +45,19 @@ class Fork:
 
     def __exit__(self, *_: object) -> None:
         self._scope.execution.branches -= len(self._scopes)
+
+    @property
+    def has_met(self) -> bool:
+        """It is decided which branches the join waits for."""
+        return self._joined is not None or bool(self._dropped)
+
+    def was_dropped(self, index: int) -> bool:
+        """The recorded join did not wait for branch ``index``: it need not run again."""
+        return index in self._dropped
+
+    def elapsed_s(self) -> float:
+        """How long ago the branches began, on the run's clock: before a crash, perhaps."""
+        return (self._scope.execution.log.now() - self._began_ns) / NANOSECONDS
 
     def context(self, index: int) -> Context:
         """The context for the task of branch ``index``: in it, the branch's scope is current."""
@@ -56,22 +77,32 @@ class Fork:
         """Branch ``index`` ended without failure: it has done all that was recorded of it."""
         self._scope.execution.replay.check_complete(self._scopes[index])
 
-    def join(self, policy: Literal["fail_fast", "isolate"]) -> None:
-        """Record that the branches have met: one event in place of as many causes."""
+    def join(self, policy: Literal["fail_fast", "isolate"], *, dropped: Iterable[int] = ()) -> None:
+        """Record that the branches have met: one event in place of as many causes.
+
+        Called again when all branches have ended, it only lets the code here go on.
+        """
         if not self._scopes:
             return
         execution = self._scope.execution
-        causes = tuple(sorted({seq for scope in self._scopes for seq in scope.take_causes()}))
-        replay = execution.replay
-        if self._recorded is not None and replay.same_causes(self._recorded.causes, causes):
-            seq = self._recorded.seq
-        elif execution.log.failed:
-            return
-        else:
-            joined = Joined(branches=len(self._scopes), policy=policy)
-            seq = execution.log.append(self._path, causes, joined)
-        self._scope.saw_end(seq)
+        dropped = self._dropped.union(dropped)
+        if self._joined is None:
+            came = [scope for index, scope in enumerate(self._scopes) if index not in dropped]
+            causes = tuple(sorted({seq for scope in came for seq in scope.take_causes()}))
+            causes = causes or self._before
+            replay = execution.replay
+            if self._recorded is not None and replay.same_causes(self._recorded.causes, causes):
+                self._joined = self._recorded.seq
+            elif execution.log.failed:
+                return
+            else:
+                joined = Joined(
+                    branches=len(self._scopes), policy=policy, dropped=tuple(sorted(dropped))
+                )
+                self._joined = execution.log.append(self._path, causes, joined)
+            self._ends = (*causes, self._joined)
+        self._scope.saw_end(self._joined)
         in_flight = sys.exc_info()[1]
         if in_flight is not None:
-            ends = self._failures.union(ends_in(in_flight, execution.log), causes, (seq,))
+            ends = self._failures.union(ends_in(in_flight, execution.log), self._ends)
             mark(in_flight, execution.log, *sorted(ends))

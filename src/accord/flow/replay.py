@@ -31,6 +31,7 @@ from accord.log.events import (
     Written,
 )
 from accord.log.fold import Call, Calls, is_within
+from accord.log.log import Log
 
 
 class Replay:
@@ -100,6 +101,12 @@ class Replay:
         """
         recorded = self._began.get(path, causes)
         return max((seq for seq in recorded if not self._is_resume(seq)), default=0)
+
+    def began_ns(self, path: str, causes: tuple[int, ...], log: Log) -> int:
+        """When the code at ``path`` began: now, unless something of it is recorded."""
+        if path not in self._began:
+            return log.now()
+        return self._envelopes[self.began(path, causes)].at
 
     def _is_resume(self, seq: int) -> bool:
         before = seq < len(self._envelopes)

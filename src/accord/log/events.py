@@ -167,6 +167,8 @@ class Joined(Fact, frozen=True, kw_only=True):
 
     branches: int
     policy: Literal["fail_fast", "isolate"]
+    dropped: tuple[int, ...] = ()
+    """The branches that it did not wait for, by their place among all."""
 
 
 class Note(Fact, frozen=True, kw_only=True):

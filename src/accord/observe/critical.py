@@ -21,6 +21,7 @@ from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
+    Joined,
     RunResumed,
     Spent,
 )
@@ -122,6 +123,8 @@ def _segment(
             parts = {"tools": length}
         elif kind == "sleep":
             parts = {"waiting": length}
+    elif isinstance(fact, Joined) and fact.dropped:
+        parts = {"waiting": length}  # for those that it went on without
     parts["lost"] = begun - cause.at
     return Segment(
         scope=event.scope,

@@ -1,7 +1,16 @@
 """``gather``: branches at once, and one join.
 
 Choose it when the parts do not need each other. It costs one event, and the time of the
-slowest branch. Every branch ends before ``gather`` does: there are no orphans.
+slowest branch that it waits for. Every branch has ended before ``gather`` returns: there are no
+orphans. What it waits for, by ``until``:
+
+``"all"``       every branch
+``"any"``       the first that succeeds
+``k``           the first ``k`` that succeed
+
+With ``deadline_s``, it waits no longer than that. The branches that it does not wait for are
+dropped: cancelled, and accounted for as such; which ones is recorded, so a replay drops the same.
+(To give slow branches a second attempt instead, see :class:`accord.sync.hedge.Hedge`.)
 
 Policies, when a branch fails:
 
@@ -16,11 +25,12 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from contextvars import Context
 from typing import Any, Literal, TypeVar, cast, overload
 
-from accord.errors import UsageError
+from accord.errors import JoinError, UsageError
 from accord.flow.fork import Fork
 
 T = TypeVar("T")
 Policy = Literal["fail_fast", "isolate"]
+Until = Literal["all", "any"] | int
 
 
 @overload
@@ -30,6 +40,8 @@ async def gather(
     *,
     policy: Literal["fail_fast"] = "fail_fast",
     limit: int | None = None,
+    until: Until = "all",
+    deadline_s: float | None = None,
 ) -> list[T]: ...
 @overload
 async def gather(
@@ -38,25 +50,40 @@ async def gather(
     *,
     policy: Literal["isolate"],
     limit: int | None = None,
+    until: Until = "all",
+    deadline_s: float | None = None,
 ) -> list[T | Exception]: ...
 @overload
 async def gather(
-    *branches: Awaitable[Any], policy: Policy = "fail_fast", limit: int | None = None
+    *branches: Awaitable[Any],
+    policy: Policy = "fail_fast",
+    limit: int | None = None,
+    until: Until = "all",
+    deadline_s: float | None = None,
 ) -> list[Any]: ...
 
 
 async def gather(
-    *branches: Any, policy: Policy = "fail_fast", limit: int | None = None
+    *branches: Any,
+    policy: Policy = "fail_fast",
+    limit: int | None = None,
+    until: Until = "all",
+    deadline_s: float | None = None,
 ) -> list[Any]:
-    """Run ``branches`` at once and return their results in the order given.
+    """Run ``branches`` at once and return the results of those it waited for, in the order given.
 
     Takes one iterable of awaitables, or several awaitables. At most ``limit`` run at a time.
+    Raises :class:`accord.errors.JoinError` if fewer than ``until`` can succeed any more.
     """
     work = _listed(branches)
     try:
-        _check(policy, limit)
+        _check(policy, limit, deadline_s)
+        wanted = _wanted(until, len(work))
         with Fork("gather", len(work)) as fork:
-            return await _Branches(fork, work, policy, limit).run()
+            branches = _Branches(
+                fork, work, policy=policy, limit=limit, wanted=wanted, deadline_s=deadline_s
+            )
+            return await branches.run()
     finally:
         _close_unstarted(work)
 
@@ -74,63 +101,121 @@ class _Group(asyncio.TaskGroup):
     def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
         self._started.append(self.create_task(work, context=context))
 
-    def _abort(self) -> None:
-        self._aborting = True
+    def drop(self) -> None:
+        """Cancel those that are still at work; that is no failure."""
         for task in self._started:
             if not task.done():
                 task.cancel()
 
+    def _abort(self) -> None:
+        self._aborting = True
+        self.drop()
+
 
 class _Branches:
     def __init__(
-        self, fork: Fork, work: list[Awaitable[Any]], policy: Policy, limit: int | None
+        self,
+        fork: Fork,
+        work: list[Awaitable[Any]],
+        *,
+        policy: Policy,
+        limit: int | None,
+        wanted: int | None,
+        deadline_s: float | None,
     ) -> None:
         self._fork = fork
         self._work = work
         self._policy: Policy = policy
         self._places = asyncio.Semaphore(limit) if limit is not None else None
-        self._results: list[Any] = [None] * len(work)
+        self._wanted = wanted
+        self._deadline_s = deadline_s
+        self._group = _Group()
+        self._results: dict[int, Any] = {}
+        self._succeeded = 0
+        self._released = False
         self._first_failure: Exception | None = None
+        self._alone: JoinError | None = None
 
     async def run(self) -> list[Any]:
         try:
             await self._all()
             if self._first_failure is not None:
                 raise self._first_failure
+            if self._alone is not None:
+                raise self._alone
         finally:
             self._fork.join(self._policy)
-        return self._results
+        return [self._results[index] for index in sorted(self._results)]
 
     async def _all(self) -> None:
+        timer = None
         try:
-            async with _Group() as group:
+            async with self._group as group:
                 for index in range(len(self._work)):
-                    group.start(self._branch(index), self._fork.context(index))
+                    if not self._fork.was_dropped(index):
+                        group.start(self._branch(index), self._fork.context(index))
+                if self._deadline_s is not None and not self._fork.has_met:
+                    left_s = self._deadline_s - self._fork.elapsed_s()
+                    timer = asyncio.get_running_loop().call_later(left_s, self._release)
         except BaseExceptionGroup:
             # The first failure is raised in its place, outside of here: with its own causes.
             # Branches note only Exceptions, so a group without one is not ours to unwrap.
             if self._first_failure is None:
                 raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _branch(self, index: int) -> None:
         self._fork.begin(index)
         try:
             if self._places is None:
-                self._results[index] = await self._work[index]
+                result = await self._work[index]
             else:
                 async with self._places:
-                    self._results[index] = await self._work[index]
+                    result = await self._work[index]
             self._fork.check_complete(index)
         except BaseException as error:
+            if self._released and isinstance(error, Exception):
+                return  # nobody waits for it any more; what failed is in the log
             self._fork.failed(error)
             if not isinstance(error, Exception):
                 raise
             if self._policy == "isolate":
-                self._results[index] = error
+                self._came(index, error)
                 return
             if self._first_failure is None:
                 self._first_failure = error
             raise
+        else:
+            self._came(index, result)
+
+    def _came(self, index: int, result: Any) -> None:
+        if self._released:
+            return
+        self._results[index] = result
+        if self._wanted is None:
+            return
+        if not isinstance(result, Exception):
+            self._succeeded += 1
+        if self._succeeded == self._wanted:
+            self._release()
+        elif len(self._results) == len(self._work):
+            failures = [each for each in self._results.values() if isinstance(each, Exception)]
+            self._alone = JoinError(
+                f"a join waits for {self._wanted} of {len(self._work)} branches, and "
+                f"{len(failures)} failed, the first with {type(failures[0]).__name__}: "
+                f"{failures[0]}; wait for fewer, or give the failing ones a retry"
+            )
+            self._alone.__cause__ = failures[0]
+
+    def _release(self) -> None:
+        """Go on with those that have come. Recorded before the others are told."""
+        late = [index for index in range(len(self._work)) if index not in self._results]
+        if late and not self._fork.has_met:
+            self._released = True
+            self._fork.join(self._policy, dropped=late)
+            self._group.drop()
 
 
 def _listed(branches: tuple[Any, ...]) -> list[Awaitable[Any]]:
@@ -139,13 +224,27 @@ def _listed(branches: tuple[Any, ...]) -> list[Awaitable[Any]]:
     return list(branches)
 
 
-def _check(policy: str, limit: int | None) -> None:
+def _check(policy: str, limit: int | None, deadline_s: float | None) -> None:
     if policy not in ("fail_fast", "isolate"):
         msg = f"gather knows the policies 'fail_fast' and 'isolate', not {policy!r}"
         raise UsageError(msg)
     if limit is not None and limit < 1:
         msg = f"gather needs a limit of at least 1, not {limit}"
         raise UsageError(msg)
+    if deadline_s is not None and not deadline_s > 0:
+        msg = f"a deadline_s is a time above 0, in seconds from now, not {deadline_s!r}"
+        raise UsageError(msg)
+
+
+def _wanted(until: Until, branches: int) -> int | None:
+    """How many are to succeed; None for all of them, which is no race."""
+    if until == "all":
+        return None
+    wanted: object = 1 if until == "any" else until
+    if not isinstance(wanted, int) or not 1 <= wanted <= branches:
+        msg = f"gather waits until 'all', 'any' or 1 to {branches} (its branches), not {until!r}"
+        raise UsageError(msg)
+    return wanted
 
 
 def _close_unstarted(work: list[Awaitable[Any]]) -> None:
