@@ -80,10 +80,10 @@ async def gather(
         _check(policy, limit, deadline_s)
         wanted = _wanted(until, len(work))
         with Fork("gather", len(work)) as fork:
-            branches = _Branches(
+            at_once = _Branches(
                 fork, work, policy=policy, limit=limit, wanted=wanted, deadline_s=deadline_s
             )
-            return await branches.run()
+            return await at_once.run()
     finally:
         _close_unstarted(work)
 
@@ -240,7 +240,7 @@ def _wanted(until: Until, branches: int) -> int | None:
     """How many are to succeed; None for all of them, which is no race."""
     if until == "all":
         return None
-    wanted: object = 1 if until == "any" else until
+    wanted: Any = 1 if until == "any" else until
     if not isinstance(wanted, int) or not 1 <= wanted <= branches:
         msg = f"gather waits until 'all', 'any' or 1 to {branches} (its branches), not {until!r}"
         raise UsageError(msg)
