@@ -4,6 +4,7 @@ Catch a branch to handle together what you would handle together::
 
     AccordError
     ├── UsageError                 the caller asked for something that cannot be; nothing ran
+    │   └── GraphError             a state graph that cannot work
     ├── LogError
     │   ├── LogWriteError          disk full, read-only, I/O; the run stops, what was durable stays
     │   ├── LogCorruptError        what was read back is not what was written
@@ -29,11 +30,16 @@ Catch a branch to handle together what you would handle together::
     │   │   └── ToolLostError      its server was lost during a call, whose effect may have happened
     │   ├── CallTimeoutError
     │   ├── JoinError              fewer branches succeeded than a join waits for
+    │   ├── StateError             what was written to a graph's state does not fit it
+    │   │   └── StateConflictError two branches wrote one key without knowing of each other
+    │   ├── LoopLimitError         a graph went round more often than it may
+    │   ├── BudgetExceededError    a call would use more tokens than it may
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
     ├── CommunicationError
     │   ├── ConflictError          two wrote one key without knowing of each other
     │   └── MailboxFullError       nobody took messages in time
+    ├── RunSuspendedError          the run waits for a person's answer; it can be resumed
     ├── FlowChangedError           the flow no longer makes the calls that the log recorded
     └── DeadlockError              every task waits, and nothing can wake one
 
@@ -43,6 +49,8 @@ Each message says what happened, to which run, agent or key, and what to do next
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class AccordError(Exception):
     """Root of the tree."""
@@ -50,6 +58,10 @@ class AccordError(Exception):
 
 class UsageError(AccordError):
     """The caller asked for something that cannot be; nothing ran."""
+
+
+class GraphError(UsageError):
+    """A state graph that cannot work, as far as that can be known before it runs."""
 
 
 class LogError(AccordError):
@@ -184,6 +196,38 @@ class JoinError(CallError):
     """Fewer branches succeeded than the join waits for. The first failure is its cause."""
 
 
+class StateError(CallError):
+    """What was written to the state of a graph does not fit it."""
+
+
+class StateConflictError(StateError):
+    """Branches wrote one key without knowing of each other.
+
+    ``key``, ``nodes`` (who wrote it) and ``values``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str = "",
+        nodes: tuple[str, ...] = (),
+        values: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.nodes = nodes
+        self.values = values
+
+
+class LoopLimitError(CallError):
+    """A graph went round more often than it may."""
+
+
+class BudgetExceededError(CallError):
+    """A call would use more tokens than its budget has left. It was not made."""
+
+
 class UnknownOutcomeError(CallError):
     """An effect started before a crash, and whether it happened is not recorded.
 
@@ -218,6 +262,18 @@ class ConflictError(CommunicationError):
 
 class MailboxFullError(CommunicationError):
     """A mailbox had no room for a message within the time given. It was not sent."""
+
+
+class RunSuspendedError(AccordError):
+    """The run waits for answers, and goes on when it is resumed with them.
+
+    ``run_id``, and ``questions``: each with ``id``, ``question``.
+    """
+
+    def __init__(self, message: str, *, run_id: str, questions: tuple[Any, ...]) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.questions = questions
 
 
 class FlowChangedError(AccordError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar, Unpack
 
@@ -54,16 +54,28 @@ async def stream(
             yield item
 
 
-def resume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
+def resume(
+    run_id: str,
+    flow: Flow | None = None,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    **options: Unpack[Options],
+) -> Result[Any]:
     """Go on with a run that stopped. ``options`` are those of :class:`Runtime`."""
     runtime = Runtime(**options)
     try:
-        return runtime.resume(run_id, flow)
+        return runtime.resume(run_id, flow, answers=answers)
     finally:
         runtime.close_store()
 
 
-async def aresume(run_id: str, flow: Flow | None = None, **options: Unpack[Options]) -> Result[Any]:
+async def aresume(
+    run_id: str,
+    flow: Flow | None = None,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    **options: Unpack[Options],
+) -> Result[Any]:
     """:meth:`Runtime.aresume`. ``options`` are those of :class:`Runtime`."""
     async with Runtime(**options) as runtime:
-        return await runtime.aresume(run_id, flow)
+        return await runtime.aresume(run_id, flow, answers=answers)

@@ -7,7 +7,7 @@ the default engine what :func:`accord.engine.select.select` finds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from accord._version import __version__
 from accord.clock import Clock, WallClock
-from accord.comm.mailbox import Message, dead_letters
+from accord.comm.mailbox import Message, check_address, dead_letters
+from accord.comm.post import Post
 from accord.engine.base import Engine, Prices, Usage
 from accord.errors import UsageError
 from accord.flow.execution import Execution, Listener
@@ -34,12 +37,12 @@ from accord.flow.load import (
 )
 from accord.flow.main import run_flow
 from accord.flow.replay import Replay
+from accord.flow.suspend import questions_of
 from accord.log.events import RunFinished, RunResumed, RunStarted
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Heartbeat, Log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
-from accord.log.store.memory import MemoryStore
 from accord.log.store.open import open_store
 from accord.observe.exchanges import Exchange, exchanges_of
 from accord.observe.tax import Tax, tax_of, usage_of
@@ -137,6 +140,7 @@ class Runtime:
         self._engine: Engine | None = None if isinstance(engine, str) else engine
         self._model = model
         self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gates] = WeakKeyDictionary()
+        self._live: dict[str, Execution] = {}
         self._opened_store = log is None or isinstance(log, str | Path)
 
     async def arun(
@@ -180,10 +184,14 @@ class Runtime:
         run_id: str,
         flow: Flow | None = None,
         *,
+        answers: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
         opened: Opened | None = None,
     ) -> Result[Any]:
         """Go on with a run that stopped; finished calls answer from the log.
+
+        ``answers`` are to the questions that it waits for, by their ids; those that are not yet
+        answered go on waiting.
 
         ``flow`` is found by its recorded place unless given. A run that has finished gives its
         recorded output. Raises :class:`accord.errors.FlowChangedError` if the flow now makes
@@ -191,6 +199,8 @@ class Runtime:
         """
         with self._log_of(run_id) as log:
             calls = index_calls(log.envelopes)
+            if answers:
+                _check_answers(log, calls, answers)
             if isinstance(calls.ended, RunFinished):
                 output = log.values.decode(calls.ended.output)
                 return Result(output=output, run_id=run_id, log=log)
@@ -201,6 +211,9 @@ class Runtime:
             gates = self._open_gates()
             last = log.envelopes[-1].seq
             first = log.append("", (last,), RunResumed(version=__version__))
+            for name, value in (answers or {}).items():
+                self.store.post(run_id, name, msgspec.json.encode(value))
+            log.take_post()
             execution = self._execution(log, gates, calls, started, listener)
             return await self._execute(execution, flow, inputs, first, opened)
 
@@ -243,9 +256,26 @@ class Runtime:
             self._closing(self.arun(flow, *inputs, run_id=run_id, baseline_tokens=baseline_tokens))
         )
 
-    def resume(self, run_id: str, flow: Flow | None = None) -> Result[Any]:
+    def resume(
+        self,
+        run_id: str,
+        flow: Flow | None = None,
+        *,
+        answers: Mapping[str, Any] | None = None,
+    ) -> Result[Any]:
         """:meth:`aresume`, from sync code."""
-        return in_own_loop(self._closing(self.aresume(run_id, flow)))
+        return in_own_loop(self._closing(self.aresume(run_id, flow, answers=answers)))
+
+    def signal(self, run_id: str, name: str, value: Any = None) -> None:
+        """Send a message to the mailbox ``name`` of a run from outside, whether it runs or not.
+
+        A run in another process looks for it while it waits for messages; one that stopped, when
+        it is resumed. ``value`` is plain JSON data.
+        """
+        check_address(name)
+        self.store.post(run_id, name, msgspec.json.encode(value))
+        if (execution := self._live.get(run_id)) is not None:
+            execution.take_post()
 
     async def close(self) -> None:
         """Let go of an engine and a store that this runtime opened."""
@@ -307,7 +337,7 @@ class Runtime:
         """The log of ``run``, held as long as the block: its lease kept, and given back."""
         lease = self.store.acquire(run, this_process())
         log: Log | None = None
-        shared = not isinstance(self.store, MemoryStore)
+        shared = self.store.is_shared
         heartbeat = Heartbeat(self.store, lease) if shared else None
         try:
             # What ends with the process cannot outlive a crash of it: no need to hurry.
@@ -351,7 +381,12 @@ class Runtime:
         log = execution.log
         if opened is not None:
             opened(log)
-        output = await run_flow(flow, inputs, execution, first)
+        execution.posted = lambda: log.fold(Post)  # whoever waits for messages wakes
+        self._live[log.run] = execution
+        try:
+            output = await run_flow(flow, inputs, execution, first)
+        finally:
+            del self._live[log.run]
         return Result(
             output=output,
             run_id=log.run,
@@ -368,6 +403,21 @@ def _started(calls: Calls, run_id: str) -> RunStarted:
             f"`accord delete {run_id}`, and start it anew"
         )
     return calls.run
+
+
+def _check_answers(log: Log, calls: Calls, answers: Mapping[str, Any]) -> None:
+    """Each answers a question that is open."""
+    open_ones = [each.id for each in questions_of(log.envelopes, calls, log.values)]
+    for name in answers:
+        if name in open_ones:
+            continue
+        asked = calls.by_scope.get(name)
+        known = asked is not None and asked.started.kind == "interrupt"
+        why = "has been answered already" if known else "is no question of it"
+        raise UsageError(
+            f"run {log.run!r}: {name!r} {why}; it waits for {open_ones or 'no answer'}, and "
+            "nothing has been changed"
+        )
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:

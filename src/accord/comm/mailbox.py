@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar, cast
 from accord.comm.post import Box, Post
 from accord.comm.put import writing_scope
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
-from accord.flow.note import note, note_when
+from accord.flow.note import Decide, note, note_when
 from accord.flow.scope import Scope, current_scope
-from accord.log.events import MailboxOpened, MessageTaken, Noted, Written
+from accord.log.events import Envelope, MailboxOpened, MessageTaken, Noted, Written
 from accord.log.log import Log
 
 M = TypeVar("M")
@@ -99,7 +99,7 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     :class:`accord.errors.MailboxFullError`, and the message is not sent. A message to a name
     that has no mailbox waits for it to be opened.
     """
-    _check_address(to)
+    check_address(to)
     what = f"send {to}"
     scope = writing_scope(what, body)
     log = scope.execution.log
@@ -127,7 +127,7 @@ async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None =
     """
     question = await send(to, body, sender=sender, timeout_s=timeout_s)
     address = _reply_address(question)
-    _open(MailboxOpened(name=address, capacity=1, broadcasts=False))
+    open_mailbox(address)
     try:
         return (await _receive(address, timeout_s)).body
     except CallTimeoutError as error:
@@ -186,24 +186,44 @@ class _Room:
         return next((box for box in boxes if box.is_full), None)
 
 
-async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
-    log = current_scope("receive").execution.log
-    box = _box(log, name)  # whoever sends brings it up to date
+def open_mailbox(address: str) -> Box:
+    """The mailbox for the one message to ``address``, such as a reply."""
+    _open(MailboxOpened(name=address, capacity=1, broadcasts=False))
+    return _box(current_scope("a mailbox").execution.log, address)
 
+
+def take(name: str) -> Message[Any]:
+    """The message that waits in a mailbox."""
+    log = current_scope("receive").execution.log
+    return _taken(log, note(f"receive {name}", _next_of(_box(log, name), name)))
+
+
+async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
+    execution = current_scope("receive").execution
+    box = _box(execution.log, name)  # whoever sends brings it up to date
+    with execution.hearing():
+        taken = await note_when(
+            _Arrived(box),
+            f"receive {name}",
+            _next_of(box, name),
+            kind="receive",
+            name=name,
+            timeout_s=timeout_s,
+        )
+    return _taken(execution.log, taken)
+
+
+def _next_of(box: Box, name: str) -> Decide:
     def decide(scope: Scope, _position: int) -> Noted:
         waiting = box.waiting
         if waiting:
             scope.follow(waiting[0])
         return MessageTaken(mailbox=name, message=waiting[0] if waiting else 0)
 
-    taken = await note_when(
-        _Arrived(box),
-        f"receive {name}",
-        decide,
-        kind="receive",
-        name=name,
-        timeout_s=timeout_s,
-    )
+    return decide
+
+
+def _taken(log: Log, taken: Envelope) -> Message[Any]:
     log.fold(Post)  # senders that wait for room wake
     assert isinstance(taken.event, MessageTaken)
     return _message(log, taken.event.message)
@@ -211,7 +231,7 @@ async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
 
 def _open(wanted: MailboxOpened) -> None:
     for name in (wanted.name, *wanted.topics):
-        _check_address(name)
+        check_address(name)
     note(f"mailbox {wanted.name}", lambda _scope, _position: wanted)
     opened = _box(current_scope("a mailbox").execution.log, wanted.name).opened
     if (opened.topics, opened.capacity) != (wanted.topics, wanted.capacity):
@@ -236,6 +256,7 @@ def _reply_address(question: int) -> str:
     return f"reply to {question}"
 
 
-def _check_address(name: str) -> None:
+def check_address(name: str) -> None:
+    """Raise ``UsageError`` if nothing can be sent to ``name``."""
     if not name.strip() or not name.isprintable():
         raise UsageError(f"messages go to a name of printable text, not to {name!r}")

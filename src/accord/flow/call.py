@@ -10,6 +10,7 @@ What a recorded call answers:
 finished                    its output
 failed, the flow went on    the same failure again
 failed, the run failed      nothing: it is made again, which is why one resumes
+suspended by a question     nothing: it is made again, once all that it asked is answered
 cancelled, the flow went on nothing, for as long as it had taken; then as if started only
 started only, or cut off    made again; but a step or tool with effects raises
                             ``UnknownOutcomeError``, for the effect may have happened
@@ -34,6 +35,7 @@ from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError, 
 from accord.flow.failure import ends_in, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
+from accord.flow.suspend import Suspended
 from accord.log.blobs import digest_of
 from accord.log.codec import printable
 from accord.log.events import (
@@ -67,6 +69,12 @@ class Measured(NamedTuple):
     cost: float | None
 
 
+class _Work(NamedTuple):
+    body: Body
+    accept: Callable[[Any], Any] | None
+    timeout_s: float | None
+
+
 class _Answer(NamedTuple):
     value: Any
 
@@ -82,12 +90,15 @@ async def call(
     keep_input: bool = False,
     coordination: bool = False,
     timeout_s: float | None = None,
+    preview: str | None = None,
+    accept: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Make a call: run ``body``, or answer from the log.
 
     ``inputs`` and ``version`` (of what is called) are hashed into the call's key; the inputs are
-    recorded if ``keep_input``. A ``request``'s body returns :class:`Measured`. ``pure`` says that
-    making the call twice does no harm.
+    recorded if ``keep_input``, and their beginning as a ``preview`` unless one is given. A
+    ``request``'s body returns :class:`Measured`. ``pure`` says that making the call twice does no
+    harm. ``accept`` makes what is recorded of what ``body`` gave, or raises.
     """
     scope = current_scope(name)
     execution = scope.execution
@@ -100,7 +111,8 @@ async def call(
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
-    preview = "" if kind == "request" else _preview(inputs, packed)
+    if preview is None:
+        preview = "" if kind == "request" else _preview(inputs, packed)
     started = CallStarted(
         name=name,
         key=key,
@@ -125,12 +137,11 @@ async def call(
     if kind == "agent":
         inner.agent = name
     inner.handling = started.handling
-    return await _perform(scope, inner, body, started, timeout_s)
+    work = _Work(body, accept, timeout_s)
+    return await _perform(scope, inner, started, work)
 
 
-async def _perform(
-    scope: Scope, inner: CallScope, body: Body, started: CallStarted, timeout_s: float | None
-) -> Any:
+async def _perform(scope: Scope, inner: CallScope, started: CallStarted, work: _Work) -> Any:
     execution = inner.execution
     log = execution.log
     token = enter(inner)
@@ -140,10 +151,12 @@ async def _perform(
             started.kind == "request" or started.has_effects or log.durability == "sync"
         ):
             await execution.barrier()
-        if timeout_s is None:
-            result = await body(inner)
+        if work.timeout_s is None:
+            result = await work.body(inner)
         else:
-            result = await _within(timeout_s, body(inner), started)
+            result = await _within(work.timeout_s, work.body(inner), started)
+        if work.accept is not None:
+            result = work.accept(result)
         done = True
         execution.replay.check_complete(inner)
         end: CallEnded = _finished(inner, result, started)
@@ -179,6 +192,10 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
             if not unknown:
                 execution.replay.make_again(recorded)
                 return None
+        case CallCancelled(suspended=True):
+            _check_answered(scope, recorded)
+            execution.replay.make_again(recorded)
+            return None
         case CallCancelled() if execution.replay.went_on_past(recorded):
             # The flow went on without it, so whoever cancelled it then should do so again, in
             # about the time that it took then. If not, there is no reason to hold it back.
@@ -195,6 +212,17 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
     if recorded.started.has_effects and not execution.repeat_unknown:
         raise _unknown(scope, recorded)
     return None
+
+
+def _check_answered(scope: Scope, recorded: Call) -> None:
+    """What was suspended is not begun again before all that it asked has been answered."""
+    if recorded.started.kind in ("node", "step", "tool"):
+        missing = scope.execution.replay.unanswered_below(recorded.scope)
+        if missing:
+            scope.saw_end(recorded.last)
+            suspended = Suspended(missing)
+            mark(suspended, scope.execution.log, recorded.last)
+            raise suspended
 
 
 def _unknown(scope: Scope, recorded: Call) -> UnknownOutcomeError:
@@ -249,6 +277,7 @@ def _unfinished(
         usage=usage,
         cost=cost,
         thread_left_running=leaked,
+        suspended=isinstance(error, Suspended),
     )
 
 

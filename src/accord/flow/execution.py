@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,10 @@ from accord.schedule.gate import Gates
 
 if TYPE_CHECKING:
     from accord.flow.replay import Replay
+
+
+POST_S = 0.2
+"""How often to look for messages from outside, while code waits for messages."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag=True):
@@ -48,8 +54,32 @@ class Execution:
     branches: int = 0
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
+    _hearing: int = 0
+    posted: Callable[[], object] = lambda: None
+    """Brings up to date what waits for messages; called when one has come from outside."""
     fatal: AccordError | None = None
     """A fault that the flow must not swallow: whatever it does next raises it again."""
+
+    @contextmanager
+    def hearing(self) -> Generator[None]:
+        """Look for messages from outside of the process while code waits for messages."""
+        self._hearing += 1
+        if self._hearing == 1 and self.log.has_post:
+            self._hear()
+        try:
+            yield
+        finally:
+            self._hearing -= 1
+
+    def take_post(self) -> None:
+        """Take in what has been sent to the run from outside."""
+        if self.log.take_post():
+            self.posted()
+
+    def _hear(self) -> None:
+        if self._hearing and not self.log.failed:
+            self.take_post()
+            asyncio.get_running_loop().call_later(POST_S, self._hear)
 
     async def barrier(self) -> None:
         """Wait until what was appended is safe; branches of one turn share a transaction."""

@@ -11,6 +11,7 @@ from typing import Literal, Self
 from accord.clock import NANOSECONDS
 from accord.flow.failure import ends_in, mark
 from accord.flow.scope import enter, own_scope
+from accord.flow.suspend import Suspended, merged
 from accord.log.events import Joined
 
 
@@ -72,6 +73,13 @@ class Fork:
     def failed(self, error: BaseException) -> None:
         """A branch ended with ``error``: what ends the join is its failure, too."""
         self._failures.update(ends_in(error, self._scope.execution.log))
+
+    def suspended(self, suspensions: Iterable[Suspended]) -> Suspended:
+        """What to raise where branches wait for answers and the others have ended."""
+        found = merged(suspensions)
+        ends = {seq for scope in self._scopes for seq in scope.take_causes()}
+        mark(found, self._scope.execution.log, *sorted(self._failures | ends))
+        return found
 
     def check_complete(self, index: int) -> None:
         """Branch ``index`` ended without failure: it has done all that was recorded of it."""

@@ -11,7 +11,9 @@ from accord.flow.execution import Execution
 from accord.flow.failure import ends_in, record_error
 from accord.flow.load import Flow
 from accord.flow.scope import Scope, enter, leave
+from accord.flow.suspend import Suspended, questions_of, suspended_error
 from accord.log.events import RunFailed, RunFinished, RunInterrupted
+from accord.log.fold import index_calls
 
 
 async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, first: int) -> Any:
@@ -33,8 +35,14 @@ async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, firs
             log.append("", scope.take_causes(), failed)
         raise
     except BaseException as error:
+        waits_for = error.ids if isinstance(error, Suspended) else ()
         if not log.failed:
-            log.append("", scope.take_causes(), RunInterrupted(because=ends_in(error, log)))
+            ended = RunInterrupted(because=ends_in(error, log), waits_for=waits_for)
+            log.append("", scope.take_causes(), ended)
+        if isinstance(error, Suspended):
+            calls = index_calls(log.envelopes)
+            questions = questions_of(log.envelopes, calls, log.values)
+            raise suspended_error(log.run, questions) from None
         raise
     else:
         return output

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accord.flow.scope import Scope, numbered
+from accord.flow.suspend import answers_in, asked_below
 from accord.log.events import (
     CallFinished,
     CallStarted,
@@ -39,6 +40,8 @@ class Replay:
 
     def __init__(self, calls: Calls, envelopes: Sequence[Envelope]) -> None:
         self._envelopes = tuple(envelopes)
+        self._recorded = calls
+        self._answered = answers_in(self._envelopes)
         self._undone = _undone_before(calls)
         """The ends of failures that the flow did not get past: they are made again."""
         self._propagated = calls.propagated
@@ -60,6 +63,8 @@ class Replay:
 
         Raises ``FlowChangedError`` if a join was recorded there, or another call.
         """
+        if not self._envelopes:
+            return None
         call = self.calls.get(path)
         if call is None:
             if path in self._below or path in self.joins or path in self.notes:
@@ -99,6 +104,8 @@ class Replay:
 
         That a process took the run over is no event of the flow's.
         """
+        if not self._envelopes:
+            return max(causes, default=0)
         recorded = self._began.get(path, causes)
         return max((seq for seq in recorded if not self._is_resume(seq)), default=0)
 
@@ -111,6 +118,19 @@ class Replay:
     def _is_resume(self, seq: int) -> bool:
         before = seq < len(self._envelopes)
         return before and isinstance(self._envelopes[seq].event, RunResumed)
+
+    def unanswered_below(self, path: str) -> list[str]:
+        """The questions recorded at or below a place that nobody has answered."""
+        return [place for place in asked_below(self._recorded, path) if place not in self._answered]
+
+    def is_recorded_below(self, path: str) -> bool:
+        """Something was recorded below a place."""
+        return path in self._below
+
+    def causes_at(self, path: str) -> tuple[int, ...] | None:
+        """What the call recorded at a place followed from; None if there is none."""
+        call = self.calls.get(path)
+        return None if call is None else call.start.causes
 
     def same_causes(self, one: Iterable[int], other: Iterable[int]) -> bool:
         """Whether events follow from the same, whichever process began there."""

@@ -14,10 +14,22 @@ import msgspec
 from accord.engine.base import Timings, Usage
 
 CallKind = Literal[
-    "agent", "request", "step", "tool", "sleep", "send", "receive", "watch", "search"
+    "agent",
+    "request",
+    "step",
+    "tool",
+    "graph",
+    "node",
+    "sleep",
+    "send",
+    "receive",
+    "watch",
+    "search",
+    "interrupt",
 ]
 """What a call is. ``request`` is one logical model request, whatever attempts it took; ``send``,
-``receive`` and ``watch`` wait for others of the run, ``search`` looks in a memory."""
+``receive`` and ``watch`` wait for others of the run, ``search`` looks in a memory, ``interrupt``
+asks a person."""
 
 Space = Literal["board", "mail", "memory"]
 """Where things are written for others to read: three folds of the same facts."""
@@ -88,9 +100,11 @@ class RunFailed(Fact, frozen=True, kw_only=True):
 
 
 class RunInterrupted(Fact, frozen=True, kw_only=True):
-    """The run was cancelled from outside; it can be resumed."""
+    """The run was cancelled from outside, or waits for answers; it can be resumed."""
 
     because: tuple[int, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    """The places of the questions that it waits for."""
 
 
 class CallStarted(Fact, frozen=True, kw_only=True):
@@ -141,13 +155,15 @@ class CallFailed(Fact, frozen=True, kw_only=True):
 
 
 class CallCancelled(Fact, frozen=True, kw_only=True):
-    """A call was cancelled. What a request had cost by then is counted."""
+    """A call was cancelled, or suspended by a question. What a request had cost is counted."""
 
     call: int
     because: tuple[int, ...] = ()
     usage: Usage | None = None
     thread_left_running: bool = False
     cost: float | None = None
+    suspended: bool = False
+    """It waits for a person's answer, and is made again when that is there."""
 
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):
@@ -190,6 +206,8 @@ class Written(Note, frozen=True, kw_only=True):
     how: Reducer = "replace"
     by: str = ""
     """The agent that wrote it; empty for the flow's own code."""
+    post: int = 0
+    """Its number in the run's post, if it came from outside of the run."""
 
 
 class Looked(Note, frozen=True, kw_only=True):

@@ -17,14 +17,18 @@ from threading import Event as ThreadEvent
 from threading import Thread
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from accord.clock import Clock
 from accord.errors import FencedError, LogCorruptError, LogError
 from accord.log.blobs import Blobs
 from accord.log.codec import ValueCodec, decode_envelope, encode_envelope
-from accord.log.events import Envelope, Event
+from accord.log.events import Envelope, Event, Written
 from accord.log.store.base import LEASE_S, Durability, Lease, Store
 from accord.log.waiters import Waiters
 
+OUTSIDE = "outside"
+"""Who sends messages that come from outside of the run."""
 GROUP_EVENTS = 1024
 GROUP_NS = 5_000_000
 """What may wait for the end of the turn, in events and in time, before it is written at once."""
@@ -89,6 +93,8 @@ class Log:
         # The run's clock stands still while nobody runs it.
         last = self.envelopes[-1].at if self.envelopes else 0
         self._zero_ns = clock.now_ns() - last
+        self._post: int | None = None
+        """The number of the last message taken from the run's post."""
         self._commit_due = False
         self._barriers: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None
@@ -121,6 +127,29 @@ class Log:
             elif self._is_overdue(seq, at):
                 self.flush()
         return seq
+
+    @property
+    def has_post(self) -> bool:
+        """Other processes can send messages to the run."""
+        return self._store.is_shared
+
+    def take_post(self) -> bool:
+        """Append what has been sent to the run from outside of it; whether there was anything.
+
+        The number of each is recorded with it, so none is taken twice, whenever a crash comes.
+        """
+        if self._post is None:
+            numbers = [e.event.post for e in self.envelopes if isinstance(e.event, Written)]
+            self._post = max(numbers, default=0)
+        sent = self._store.posted(self.run, self._post)
+        for number, name, body in sent:
+            self._post = number
+            value = self.values.encode(msgspec.json.decode(body), "a message from outside")
+            written = Written(
+                key=name, value=value, space="mail", how="append", by=OUTSIDE, post=number
+            )
+            self.append("", (), written)
+        return bool(sent)
 
     async def barrier(self, *, alone: bool = False) -> None:
         """Return when everything appended so far is as safe as the durability promises.

@@ -24,6 +24,7 @@ from accord.log.events import (
     Joined,
     RunResumed,
     Spent,
+    Written,
 )
 from accord.log.fold import Calls
 from accord.observe.ledger import Entry, apportion
@@ -94,8 +95,10 @@ def _walk_back(envelopes: list[Envelope]) -> Iterator[tuple[Envelope, Envelope]]
     if not envelopes:
         return
     event = envelopes[-1]
-    while event.causes:
-        cause = max((envelopes[seq] for seq in event.causes), key=lambda e: (e.at, e.seq))
+    while event.seq:
+        # What came from outside of the run follows from nothing in it, but came when it did.
+        causes = event.causes or (event.seq - 1,)
+        cause = max((envelopes[seq] for seq in causes), key=lambda e: (e.at, e.seq))
         yield cause, event
         event = cause
 
@@ -119,10 +122,12 @@ def _segment(
         kind, name = started.kind, started.name
         if kind == "request":
             parts = _request_parts(fact, length, traffic, entries)
-        elif kind in ("step", "tool"):
+        elif kind in ("step", "tool", "node"):
             parts = {"tools": length}
         elif kind == "sleep":
             parts = {"waiting": length}
+    elif isinstance(fact, Written) and fact.post:
+        parts = {"waiting": length}  # for a person, or another program
     elif isinstance(fact, Joined) and fact.dropped:
         parts = {"waiting": length}  # for those that it went on without
     parts["lost"] = begun - cause.at

@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from accord.errors import JoinError, UsageError
 from accord.flow.fork import Fork
+from accord.flow.suspend import Suspended
 
 T = TypeVar("T")
 Policy = Literal["fail_fast", "isolate"]
@@ -88,7 +89,7 @@ async def gather(
         _close_unstarted(work)
 
 
-class _Group(asyncio.TaskGroup):
+class Group(asyncio.TaskGroup):
     """Cancels its tasks in the order in which they were started.
 
     asyncio's own keeps them in a set, whose order is another each time: so would the log's be.
@@ -99,6 +100,7 @@ class _Group(asyncio.TaskGroup):
         self._started: list[asyncio.Task[None]] = []
 
     def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
+        """Run ``work`` beside the others."""
         self._started.append(self.create_task(work, context=context))
 
     def drop(self) -> None:
@@ -129,12 +131,13 @@ class _Branches:
         self._places = asyncio.Semaphore(limit) if limit is not None else None
         self._wanted = wanted
         self._deadline_s = deadline_s
-        self._group = _Group()
+        self._group = Group()
         self._results: dict[int, Any] = {}
         self._succeeded = 0
         self._released = False
         self._first_failure: Exception | None = None
         self._alone: JoinError | None = None
+        self._suspended: list[Suspended] = []
 
     async def run(self) -> list[Any]:
         try:
@@ -143,8 +146,11 @@ class _Branches:
                 raise self._first_failure
             if self._alone is not None:
                 raise self._alone
+            if self._suspended and not self._released:
+                raise self._fork.suspended(self._suspended)
         finally:
-            self._fork.join(self._policy)
+            if not self._suspended or self._released:
+                self._fork.join(self._policy)
         return [self._results[index] for index in sorted(self._results)]
 
     async def _all(self) -> None:
@@ -179,6 +185,9 @@ class _Branches:
             if self._released and isinstance(error, Exception):
                 return  # nobody waits for it any more; what failed is in the log
             self._fork.failed(error)
+            if isinstance(error, Suspended):
+                self._suspended.append(error)  # the others go on
+                return
             if not isinstance(error, Exception):
                 raise
             if self._policy == "isolate":

@@ -95,6 +95,22 @@ class Store(Protocol):
         """Records numbered above ``after``, in order; ``RunNotFoundError`` if there is no run."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Other processes can open it."""
+        ...
+
+    def post(self, run: str, name: str, body: bytes) -> int:
+        """Keep a message (plain JSON) for the run, whoever holds it; its number, which grows.
+
+        The run's writer takes it into the log. Raises ``RunNotFoundError``.
+        """
+        ...
+
+    def posted(self, run: str, after: int = 0) -> list[tuple[int, str, bytes]]:
+        """Messages kept for the run with numbers above ``after``: number, name and body."""
+        ...
+
     def blob(self, digest: str) -> bytes:
         """A blob's bytes; ``LogCorruptError`` if it is missing."""
         ...

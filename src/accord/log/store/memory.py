@@ -25,6 +25,7 @@ class _Run:
     updated_at_s: float
     records: list[bytes] = field(default_factory=list[bytes])
     digests: set[str] = field(default_factory=set[str])
+    posts: list[tuple[int, str, bytes]] = field(default_factory=list[tuple[int, str, bytes]])
     token: int = 0
     holder: str | None = None
     expires_at_s: float = 0.0
@@ -98,6 +99,20 @@ class MemoryStore:
         with self._lock:
             end = None if limit is None else after + 1 + limit
             return self._find(run).records[after + 1 : end]
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    def post(self, run: str, name: str, body: bytes) -> int:
+        with self._lock:
+            posts = self._find(run).posts
+            posts.append((len(posts) + 1, name, body))
+            return len(posts)
+
+    def posted(self, run: str, after: int = 0) -> list[tuple[int, str, bytes]]:
+        with self._lock:
+            return self._find(run).posts[after:]
 
     def blob(self, digest: str) -> bytes:
         try:

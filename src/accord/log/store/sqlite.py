@@ -57,6 +57,7 @@ DELETE FROM blobs WHERE digest IN (
 """
 _REMOVE_RECORDS = "DELETE FROM records WHERE run IN (SELECT value FROM json_each(:runs))"
 _REMOVE_USES = "DELETE FROM uses WHERE run IN (SELECT value FROM json_each(:runs))"
+_REMOVE_POST = "DELETE FROM post WHERE run IN (SELECT value FROM json_each(:runs))"
 _REMOVE_RUNS = "DELETE FROM runs WHERE id IN (SELECT value FROM json_each(:runs))"
 
 
@@ -167,6 +168,28 @@ class SqliteStore:
             )
             return [row[0] for row in rows]
 
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    def post(self, run: str, name: str, body: bytes) -> int:
+        with self._writing as db:
+            row = self._row(db, run)
+            [last] = db.execute(
+                "SELECT coalesce(max(number), 0) FROM post WHERE run = ?", (row["id"],)
+            ).fetchone()
+            db.execute("INSERT INTO post VALUES (?, ?, ?, ?)", (row["id"], last + 1, name, body))
+            return last + 1
+
+    def posted(self, run: str, after: int = 0) -> list[tuple[int, str, bytes]]:
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT number, post.name, body FROM post JOIN runs ON run = id"
+                " WHERE runs.name = ? AND number > ? ORDER BY number",
+                (run, after),
+            )
+            return [(row[0], row[1], row[2]) for row in rows]
+
     def blob(self, digest: str) -> bytes:
         with self._reading() as db:
             row = db.execute(
@@ -275,6 +298,7 @@ class SqliteStore:
         blobs = db.execute(_REMOVE_BLOBS, named).rowcount
         records = db.execute(_REMOVE_RECORDS, named).rowcount
         db.execute(_REMOVE_USES, named)
+        db.execute(_REMOVE_POST, named)
         db.execute(_REMOVE_RUNS, named)
         return Pruned(runs=len(ids), records=records, blobs=blobs)
 

@@ -15,7 +15,8 @@ from accord.log.blobs import digest_of
 from accord.log.codec import decode_envelope
 from accord.log.store.base import Durability
 
-VERSION = 1
+VERSION = 2
+"""2 added ``post``. Files of version 1 get it when they are opened."""
 BUSY_TIMEOUT_S = 30.0
 WAL_ATTEMPTS = 1000
 
@@ -34,6 +35,10 @@ CREATE TABLE IF NOT EXISTS records (
     run INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (run, seq)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blobs (digest BLOB PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS post (
+    run INTEGER NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uses (
     run INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (run, digest)
 ) WITHOUT ROWID;
@@ -78,7 +83,7 @@ def _prepare(db: sqlite3.Connection, path: Path, durability: Durability) -> None
 def _make_tables(db: sqlite3.Connection, path: Path) -> None:
     # Several processes may find a new file at once: whoever is second finds it made.
     db.execute("BEGIN IMMEDIATE")
-    made = db.execute("PRAGMA user_version").fetchone()[0] == VERSION
+    made = db.execute("PRAGMA user_version").fetchone()[0]
     if not made and db.execute("SELECT 1 FROM sqlite_master").fetchone():
         db.execute("ROLLBACK")
         raise LogCorruptError(f"{path} is another program's database; name another with --log")

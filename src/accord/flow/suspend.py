@@ -1,0 +1,86 @@
+"""A run that waits for a person: it stops, and goes on when the answer is there.
+
+What asks raises :class:`Suspended`. Branches beside it go on to their end; then the run is
+interrupted, with its questions in the log. On a resume, what was suspended is made again, and finds
+the answer. Code before the question runs again, calls before it answer from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from accord.errors import RunSuspendedError
+from accord.log.codec import ValueCodec, printable
+from accord.log.events import CallFinished, Envelope, Written
+from accord.log.fold import Calls, is_within
+
+SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question to a person. ``id`` is its place in the flow, to answer it by."""
+
+    id: str
+    question: Any
+
+
+class Suspended(BaseException):
+    """Code waits for answers. No error, so nothing may swallow it."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        super().__init__(*ids)
+        self.ids = tuple(dict.fromkeys(ids))
+
+
+def merged(suspensions: Iterable[Suspended]) -> Suspended:
+    """One for all questions of several branches."""
+    return Suspended(place for each in suspensions for place in each.ids)
+
+
+def asked_below(calls: Calls, path: str = "") -> list[str]:
+    """The questions at or below a place that have not been answered in a finished call."""
+    return [
+        place
+        for place, call in calls.by_scope.items()
+        if call.started.kind == "interrupt"
+        and is_within(place, path)
+        and not isinstance(call.ended, CallFinished)
+    ]
+
+
+def questions_of(envelopes: Iterable[Envelope], calls: Calls, values: ValueCodec) -> list[Question]:
+    """What the run waits for, oldest question first."""
+    answered = answers_in(envelopes)
+    return [
+        Question(id=place, question=values.decode(calls.by_scope[place].started.input)[0])
+        for place in asked_below(calls)
+        if place not in answered
+    ]
+
+
+def answers_in(envelopes: Iterable[Envelope]) -> set[str]:
+    """The names that messages from outside were sent to, which is how answers come."""
+    return {
+        each.event.key for each in envelopes if isinstance(each.event, Written) and each.event.post
+    }
+
+
+def suspended_error(run: str, questions: list[Question]) -> RunSuspendedError:
+    """What the caller of a run gets that waits for answers."""
+    asked = "".join(f"\n  {each.id}: {_shown(each.question)}" for each in questions)
+    first = questions[0].id if questions else "ID"
+    return RunSuspendedError(
+        f"run {run} waits for answers:{asked}\n"
+        f"`accord resume {run} --answer {first}=VALUE` goes on; in Python: "
+        f"resume({run!r}, answers={{{first!r}: value}})",
+        run_id=run,
+        questions=tuple(questions),
+    )
+
+
+def _shown(question: Any) -> str:
+    text = printable(question if isinstance(question, str) else repr(question))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
