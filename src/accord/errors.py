@@ -28,6 +28,7 @@ Catch a branch to handle together what you would handle together::
     │   ├── ToolError              a tool failed, or the model could not call it
     │   │   └── ToolLostError      its server was lost during a call, whose effect may have happened
     │   ├── CallTimeoutError
+    │   ├── DelegationError        work was not done by whom it had to be done
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
     ├── CommunicationError
@@ -177,6 +178,14 @@ class ToolLostError(ToolError):
 
 class CallTimeoutError(CallError, TimeoutError):
     """A call took longer than its ``timeout_s``."""
+
+
+class DelegationError(CallError):
+    """Work was not done by whom it had to be done. ``tools`` were required, and not used."""
+
+    def __init__(self, message: str, *, tools: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tools = tools
 
 
 class UnknownOutcomeError(CallError):

@@ -1,11 +1,13 @@
 """Group chat: members take turns on one transcript, until a condition says that it is over.
 
 Choose it where who speaks next depends on what was said. It costs the time of all turns one after
-another; where parts do not need each other, a :class:`accord.team.crew.Crew` or ``gather`` is faster.
+another; where parts do not need each other, a :class:`accord.team.crew.Crew` or ``gather`` is
+faster.
 
 The task and the transcript are keys of the board. Each member is shown the conclusions of others'
-turns, as ``sees`` says, each once, and never their tools. The transcript, and each choice of who speaks
-that was not a plain rule's, are in the log. A chat is a call: a finished one answers from the log.
+turns, as ``sees`` says, each once, and never their tools. The transcript, and each choice of who
+speaks that was not a plain rule's, are in the log. A chat is a call: a finished one answers from
+the log.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from accord.team.termination import (
     TokenUsage,
     as_termination,
 )
-from accord.team.transcript import ChatMessage, Choice, Floor, said, settled, situation_of
+from accord.team.transcript import NO_USAGE, ChatMessage, Choice, Floor, said, settled, situation_of
 from accord.team.usage import usage_between
 
 SpeakersLike = (
@@ -49,18 +51,19 @@ SpeakersLike = (
 )
 """What ``speakers`` may be; see :mod:`accord.team.speakers`."""
 TURNS_EACH, FEWEST, MOST = 4, 12, 1000
-"""The bound of a chat that was given none: so many turns for each member, and at least so many; with
-a bound of time or tokens, which an engine may never reach, the most."""
+"""The bound of a chat that was given none: so many turns for each member, and at least so many;
+with a bound of time or tokens, which an engine may never reach, the most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatResult:
     """What a chat came to.
 
-    ``stopped`` says why it is over; ``met`` and ``unmet`` are the conditions that were, and were not.
-    ``choices`` counts how often somebody was to say who speaks, ``fallbacks`` how often a rule had to
-    stand in, ``loops`` how often that was because the same was said again and again, ``corrections`` how
-    often a manager was asked again.
+    ``stopped`` says why it is over; ``met`` and ``unmet`` are the conditions that were, and were
+    not.
+    ``choices`` counts how often somebody was to say who speaks, ``fallbacks`` how often a rule had
+    to stand in, ``loops`` how often that was because the same was said again and again,
+    ``corrections`` how often a manager was asked again.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -85,7 +88,7 @@ class ChatResult:
     @property
     def usage(self) -> Usage:
         """Tokens up to the last message, coordination included."""
-        return self.messages[-1].usage if self.messages else Usage(prompt=0, completion=0)
+        return self.messages[-1].usage if self.messages else NO_USAGE
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ class GroupChat:
     ``speakers``     who speaks next: ``"round_robin"``, ``"manager"``, ``"bids"``, ``"swarm"``, a
                      function of the messages, a dict of who may follow whom, or an object of
                      :mod:`accord.team.speakers` with options
-    ``until``        a condition of :mod:`accord.team.termination`; conditions combine with ``|`` and
-                     ``&``. A chat without a bound gets one
+    ``until``        a condition of :mod:`accord.team.termination`; conditions combine with ``|``
+                     and ``&``. A chat without a bound gets one
     ``sees``         how much of what others said each is shown
     ``transitions``  who may follow whom, whatever ``speakers`` says
     ``repeats``      whether a member may speak twice in a row; None leaves it to ``speakers``
@@ -127,7 +130,8 @@ class GroupChat:
         put("participants", members)
         put("roster", Roster((member.name for member in members), who))
         put("chooser", as_speakers(self.speakers))
-        rules = self.speakers if isinstance(self.speakers, Mapping) else self.transitions
+        given: Any = self.speakers
+        rules = cast("Any", given) if isinstance(given, Mapping) else self.transitions
         put("transitions", _transitions(rules, self.roster, who))
         put("ends", _bounded(self.until, self.roster, who))
         _check(self, who)
@@ -161,7 +165,7 @@ class _Held:
             member.name: self._member(member) if isinstance(member, Agent) else member
             for member in chat.participants
         }
-        self._usage = Usage(prompt=0, completion=0)
+        self._usage = NO_USAGE
         self._counted = scope.start
         """The event up to which usage is added up."""
         repeats = chat.chooser.repeats if chat.repeats is None else chat.repeats

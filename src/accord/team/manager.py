@@ -1,9 +1,10 @@
 """The LLM manager of a chat: one call plans several turns, on a bounded view of the chat.
 
 What it is shown does not grow with the chat: the beginning of the task, who has spoken, and the
-most telling sentences of what was said last. What it writes is ``name: what to do`` a turn. So its share of
-tokens and time falls with the number of turns in a plan; ``turns`` is that number. A plan that is made
-further ahead is made on less: where each contribution should steer the next, plan fewer.
+most telling sentences of what was said last. What it writes is ``name: what to do`` a turn. So its
+share of tokens and time falls with the number of turns in a plan; ``turns`` is that number. A plan
+that is made further ahead is made on less: where each contribution should steer the next, plan
+fewer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Manager:
     instructions: str = ""
     turns: int | None = None
     task_tokens: int = 400
-    summary_tokens: int = 400
+    summary_tokens: int = 300
     corrections: int = 1
     repeats: bool = False
     options: AgentOptions = field(default_factory=AgentOptions)

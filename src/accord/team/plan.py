@@ -1,10 +1,10 @@
 """Plans: a manager's reply that says who does what, read however a model has put it.
 
-A :class:`Plan` is asked for, as fewest tokens carry it: ``"name: what to do"``, line by line. What comes
-instead is taken if it can be understood: objects with a name and a task under the words that
-models use for them, lists of those, JSON inside a string, plain lines. What cannot is sent back in one
-message that says all that is wrong, ``corrections`` times at most; then :func:`ask_for_plan` gives
-up without an error, and whoever asked falls back on a rule.
+A :class:`Plan` is asked for, as fewest tokens carry it: ``"name: what to do"``, line by
+line. What comes instead is taken if it can be understood: objects with a name and a task under the
+words that models use for them, lists of those, JSON inside a string, plain lines. What cannot is
+sent back in one message that says all that is wrong, ``corrections`` times at most; then
+:func:`ask_for_plan` gives up without an error, and whoever asked falls back on a rule.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ WRONG_TOKENS = 200
 _NAMES = ("name", "coworker", "agent", "speaker", "worker", "assignee", "member", "to", "who")
 _TASKS = ("task", "instruction", "instructions", "description", "do", "say", "what", "question")
 _LISTS = ("turns", "plan", "delegations", "assignments", "tasks", "next", "speakers")
+_CONTAINERS = (list, dict, str)
 _DONE = ("done", "stop", "terminate", "finish", "nobody")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
@@ -147,7 +148,7 @@ class _Reading:
         if name is not None:
             self._assign(str(name), _text(_first(plan, _TASKS)))
             return
-        inner = [value for key in _LISTS if isinstance(value := plan.get(key), list | dict | str)]
+        inner: list[Any] = [plan[key] for key in _LISTS if isinstance(plan.get(key), _CONTAINERS)]
         if inner:
             for each in inner:
                 self.take(each, depth + 1)
@@ -216,10 +217,10 @@ def _decoded(text: str) -> Any:
     if not text.startswith(("{", "[", '"')):
         return None
     try:
-        found = msgspec.json.decode(text.encode("utf-8", "replace"))
+        found: Any = msgspec.json.decode(text.encode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict | list | str) else None
+    return cast("Any", found) if isinstance(found, _CONTAINERS) else None
 
 
 def _without_fence(text: str) -> str:

@@ -104,8 +104,8 @@ BID = "Say how much it would help if you spoke next: from 0, not at all, to 10."
 class Bids:
     """The highest bid of those who may speak; of equals, who was silent longest.
 
-    ``bid(name, messages)`` is a cheap stand-in; without it, each is asked in few words, which counts
-    as coordination. Who fails to bid has bid 0.
+    ``bid(name, messages)`` is a cheap stand-in; without it, each is asked in few words, which
+    counts as coordination. Who fails to bid has bid 0.
     """
 
     bid: Bidding | None = None

@@ -18,6 +18,10 @@ from accord.tokens.extract import excerpt, shortened
 
 LINE_TOKENS = 12
 """Less says nothing."""
+SMALL_TEAM = 16
+"""Of more, only who has spoken or who has not is listed."""
+
+NO_USAGE = Usage(prompt=0, completion=0)
 
 ChosenBy = Literal["rule", "bids", "manager", "handoff", "fallback"]
 
@@ -34,7 +38,7 @@ class ChatMessage:
     content: Any
     instruction: str = ""
     after_s: float = 0.0
-    usage: Usage = Usage(prompt=0, completion=0)
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +164,19 @@ def digest_of(messages: Sequence[ChatMessage], tokens: int) -> str:
     return "\n".join(shortened(line, share) for line in lines)
 
 
+def heard_of(floor: Floor) -> str:
+    """Who has spoken how often; of a large team, who has not yet, if they are fewer."""
+    counts = Counter(message.speaker for message in floor.messages)
+    silent = [name for name in floor.roster if name not in counts]
+    if len(floor.roster) <= SMALL_TEAM or len(silent) > len(counts):
+        return f"Have spoken: {counted(message.speaker for message in floor.messages)}"
+    return f"Have not spoken: {', '.join(silent) or 'nobody'}"
+
+
 def situation_of(floor: Floor, task_tokens: int, summary_tokens: int) -> str:
     """The chat in bounded words, what changes least first."""
     parts = [f"Task:\n{shortened(floor.task, task_tokens)}"]
     if floor.messages:
-        parts += [
-            f"Have spoken: {counted(message.speaker for message in floor.messages)}",
-            f"What was said last:\n{digest_of(floor.messages, summary_tokens)}",
-        ]
+        said_last = digest_of(floor.messages, summary_tokens)
+        parts += [heard_of(floor), f"What was said last:\n{said_last}"]
     return "\n\n".join(parts)

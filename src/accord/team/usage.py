@@ -20,12 +20,12 @@ def usage_between(log: Log, path: str, after: int, until: int) -> Usage:
     )
 
 
-def tools_used(log: Log, path: str, before: int) -> set[tuple[str, str]]:
-    """Which agent has called which tool with success below ``path``, before event ``before``."""
+def tools_used(log: Log, path: str, after: int, before: int) -> set[tuple[str, str]]:
+    """Which agent has used which tool below ``path``, between two events."""
     agents: dict[str, str] = {}
     tools: dict[int, str] = {}
     used: set[tuple[str, str]] = set()
-    for envelope in log.envelopes[:before]:
+    for envelope in log.envelopes[after:before]:
         event = envelope.event
         match event:
             case CallStarted(kind="agent") if is_within(envelope.scope, path):
