@@ -2,7 +2,8 @@
 
 Each worker writes 500 tokens on its part of a task of 2,000; a manager plans for at most `SPAN`
 subordinates in one call, in some twenty words each, and joins what they did into 400 tokens. On
-virtual time, at the cost of `bench/_cost.py`, and with a place at the engine for everybody. A flat manager that speaks to all itself stands beside it.
+virtual time, at the cost of `bench/_cost.py`, and with a place at the engine for everybody. A flat
+manager that speaks to all itself stands beside it.
 """
 
 import json

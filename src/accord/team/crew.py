@@ -227,7 +227,14 @@ class _Work:
         if doing is None:
             led = await self._lead(task)
         else:
-            led = Led(value=await self._ask(task, doing, self._texts[task], task.output))
+            key = f"{self._prefix}/out/{self._names[task]}"
+            writes = {} if task.requires else {key: "replace"}
+            value = await self._ask(
+                task, doing, self._texts[task], output=task.output, writes=writes
+            )
+            led = Led(value=value)
+            if writes and isinstance(doing, Agent):
+                return led
         if task.requires:
             led = await self._require(task, led, begun)
         self._board.write(f"out/{self._names[task]}", led.value)
@@ -242,26 +249,27 @@ class _Work:
         shares = [f"{self._prefix}/task/{self._names[task]}"]
 
         async def work(member: Member, instruction: str) -> Any:
-            return await self._ask(task, member, instruction, None, shares)
+            return await self._ask(task, member, instruction, shares=shares)
 
         return Leading(board=self._board, options=self._crew.manager, work=work)
 
     async def _ask(
-        self, task: Task, member: Member, text: str, output: Any, shares: Sequence[str] = ()
+        self, task: Task, member: Member, text: str, *, output: Any = str, **more: Any
     ) -> Any:
+        """What ``member`` comes to, asked ``text`` and shown the task's context."""
         if not isinstance(member, Agent):
             return conclusion_of(await member(self._with_context(task, text)))
         changes: dict[str, Any] = {
             "instructions": filled_if_known(member.instructions, self._inputs)
         }
-        if output not in (None, str):
+        if output is not str:
             changes["output"] = output
         if reads := self._reads(task):
             sees = next(iter(reads.values()))
             changes |= {"reads": reads, "sees": member.spec.sees}
             if member.spec.sees == "nothing":
                 changes["sees"] = sees
-        return await derived(member, shares=shares, **changes)(text)
+        return await derived(member, **changes, **more)(text)
 
     def _reads(self, task: Task) -> dict[str, Visibility]:
         """What is shown of the outputs of a task's context."""
@@ -297,7 +305,7 @@ class _Work:
         for each in given:
             self._board.append("delegations", each)
         values = await gather(
-            self._ask(task, owner, each.instruction, task.output if owner is doing else None)
+            self._ask(task, owner, each.instruction, output=task.output if owner is doing else str)
             for owner, each in zip(owners.values(), given, strict=True)
         )
         if left := self._unused(task, begun):

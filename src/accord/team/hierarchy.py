@@ -214,8 +214,7 @@ def _not_idle(planned: Planned) -> Planned:
 
 def _merged(assignments: Sequence[Assignment]) -> dict[str, str]:
     """What each is to do: one named twice is asked once."""
-    plan: dict[str, str] = {}
+    plan: dict[str, dict[str, None]] = {}
     for each in assignments:
-        said_before = plan.get(each.to, "")
-        plan[each.to] = "\n".join(dict.fromkeys(filter(None, (said_before, each.instruction))))
-    return plan
+        plan.setdefault(each.to, {})[each.instruction] = None
+    return {to: "\n".join(filter(None, parts)) for to, parts in plan.items()}

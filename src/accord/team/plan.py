@@ -22,7 +22,7 @@ from accord.team.roster import Roster, UnknownNameError
 
 CORRECTIONS = 2
 """How often a plan is sent back."""
-NESTED = 4
+NESTED = 8
 """How deep a plan may be packed into itself."""
 WRONG_TOKENS = 200
 
@@ -169,15 +169,26 @@ class _Reading:
             self.done = True
             return
         lines = [_BULLET.sub("", line).strip() for line in text.splitlines() if line.strip()]
-        if len(lines) > 1 and sum(self._begins_with_name(line) for line in lines) > 0:
-            lines = [line for line in lines if self._begins_with_name(line)]
-        elif len(lines) > 1 or not self._begins_with_name(text):
-            mentioned = self._roster.mentioned(text)
-            if len(mentioned) == 1:
-                self.found.append(Assignment(to=mentioned[0]))
-                return
-        for line in lines:
+        if depth:
+            self._assign("\n".join(lines))  # a turn of a list: whatever stands behind the name
+            return
+        turns = [line for line in lines if self._begins_with_name(line)]
+        for line in turns:
             self._assign(line)
+        if not turns:
+            self._take_prose(text)
+
+    def _take_prose(self, text: str) -> None:
+        """A sentence that mentions one name means it."""
+        mentioned = self._roster.mentioned(text)
+        if len(mentioned) == 1:
+            self.found.append(Assignment(to=mentioned[0]))
+        elif mentioned:
+            self.wrong.append(
+                f"it may mean {', '.join(mentioned)}; name each as 'name: what to do'"
+            )
+        else:
+            self._assign(text)
 
     def _assign(self, name: str, task: str = "") -> None:
         try:
@@ -197,7 +208,7 @@ class _Reading:
 
     def _begins_with_name(self, line: str) -> bool:
         head = line.partition(":")[0]
-        return len(head) <= 200 and self._is_name(head)
+        return self._is_name(head) and not self._roster.split(head)[1]
 
 
 def _first(plan: dict[str, Any], keys: Iterable[str]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from accord.engine.base import Usage
@@ -117,29 +118,29 @@ def possible(floor: Floor, wanted: Iterable[Assignment]) -> tuple[tuple[Assignme
 def settled(choice: Choice, floor: Floor, loop_limit: int) -> Choice:
     """``choice``, or a rule's in its place: the chat goes on with somebody else, whatever was said.
 
-    A choice that cannot be used, and a model's that is the same more than ``loop_limit`` times in
-    a row, gives way to the one who has been silent longest.
+    A choice that cannot be used, and a model's word for one member that is the same more than
+    ``loop_limit`` times in a row, give way to the one who has been silent longest. A plan for
+    several may come again, and is only marked.
     """
     if choice.done or not floor.eligible:
         return choice
-    again = 1
-    for before in reversed(floor.choices):
-        if before.named != choice.named:
-            break
-        again += 1
+    again = 1 + _same_before(choice, floor)
     usable = bool(choice.assignments)
-    may_loop = choice.by in ("manager", "handoff") or not usable
-    looping = bool(choice.named) and may_loop and again > loop_limit and len(floor.roster) > 1
-    if usable and not looping:
-        return choice
+    by_model = choice.by in ("manager", "handoff")
+    looping = bool(choice.named) and again > loop_limit and (by_model or not usable)
+    marked = replace(choice, loop=again) if looping else choice
+    nobody_else = len(floor.roster) == 1 or len({each.to for each in choice.assignments}) > 1
+    if usable and (not looping or nobody_else):
+        return marked
     others = [name for name in floor.eligible if name != floor.previous] or floor.eligible
     to = longest_silent(floor, others)
-    return replace(
-        choice,
-        assignments=(Assignment(to=to),),
-        by="fallback",
-        loop=again if looping else 0,
-    )
+    return replace(marked, assignments=(Assignment(to=to),), by="fallback")
+
+
+def _same_before(choice: Choice, floor: Floor) -> int:
+    """How many choices in a row before this one named the same."""
+    before = reversed(floor.choices)
+    return sum(1 for _ in takewhile(lambda each: each.named == choice.named, before))
 
 
 def said(content: Any) -> str:
