@@ -195,7 +195,7 @@ def test_a_manager_may_say_that_it_is_done() -> None:
     engine = ScriptedEngine(speak({"turns": ["bob: begin", "cid: end"], "done": True}))
     result = hold(GroupChat(ABC, speakers="manager"), engine)
     assert speakers(result) == "bob cid"
-    assert result.output.stopped == "manager is done"
+    assert result.output.stopped == "the manager is done"
 
 
 @pytest.mark.parametrize("answer", ["ann", {"turns": ["ann"]}, '{"speaker": "ann"}'])
@@ -459,7 +459,7 @@ def test_a_chat_may_be_a_member_of_another() -> None:
         (lambda: GroupChat(ABC, loop_limit=0), "at least 1"),
         (lambda: MaxMessages(0), "above 0"),
         (lambda: Timeout(-1), "above 0"),
-        (lambda: TokenUsage(), "needs a bound"),
+        (TokenUsage, "needs a bound"),
         (lambda: Manager(turns=0), "at least one turn"),
         (lambda: Manager(options={"tools": []}), "give them to who does the work"),
     ],

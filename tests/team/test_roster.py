@@ -46,7 +46,7 @@ def test_what_follows_a_name_is_what_to_do() -> None:
 @pytest.mark.parametrize("text", ["Data", "data: do x", "writer"])
 def test_what_fits_several_is_an_error_that_lists_the_roster(text: str) -> None:
     """MGR-3."""
-    with pytest.raises(UnknownNameError, match="may mean .*Data Engineer.*writer_11"):
+    with pytest.raises(UnknownNameError, match=r"may mean .*Data Engineer.*writer_11"):
         ROSTER.match(text)
 
 
@@ -125,6 +125,6 @@ def test_a_malformed_plan_is_told_what_is_wrong(reply: str) -> None:
     assert planned.problem
 
 
-@pytest.mark.parametrize("reply", ['{"done": true}', "DONE", "Done.", Plan(done=True)])
+@pytest.mark.parametrize("reply", ['{"done": true}', "DONE", "Done.", Plan(turns=[], done=True)])
 def test_a_plan_may_say_that_nothing_is_left(reply: Any) -> None:
     assert read_plan(reply, PEOPLE).done

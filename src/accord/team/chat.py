@@ -31,7 +31,7 @@ from accord.observe.ledger import add_usages
 from accord.team.member import Member, check_members, conclusion_of, derived, description_of
 from accord.team.plan import Assignment
 from accord.team.roster import Roster, UnknownNameError
-from accord.team.speakers import Named, Speakers, Swarm, as_speakers
+from accord.team.speakers import Naming, Speakers, Swarm, as_speakers
 from accord.team.termination import (
     MaxMessages,
     Termination,
@@ -47,7 +47,7 @@ SpeakersLike = (
     Speakers
     | Literal["round_robin", "bids", "swarm", "manager"]
     | Mapping[str, str | Iterable[str]]
-    | Callable[[Sequence[ChatMessage]], Named]
+    | Naming
 )
 """What ``speakers`` may be; see :mod:`accord.team.speakers`."""
 TURNS_EACH, FEWEST, MOST = 4, 12, 1000
@@ -182,14 +182,13 @@ class _Held:
         while True:
             choice = await self._choose()
             if not choice.assignments:
-                why = "nobody was named" if choice.done else "nobody may speak"
-                return self._result(why)
+                return self._result(_done(choice) if choice.done else "nobody may speak")
             for assignment in choice.assignments:
                 await self._turn(assignment)
                 if self._chat.ends.met(self._floor.messages):
                     return self._result("")
             if choice.done:
-                return self._result(f"{choice.by} is done")
+                return self._result(_done(choice))
 
     async def _choose(self) -> Choice:
         chat, floor = self._chat, self._floor
@@ -259,6 +258,10 @@ class _Held:
             writes={f"{prefix}said": "append"},
             **changes,
         )
+
+
+def _done(choice: Choice) -> str:
+    return f"the {choice.by} is done"
 
 
 def _transitions(

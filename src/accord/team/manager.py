@@ -64,8 +64,10 @@ class Manager:
         def judge(planned: Planned) -> Planned:
             named[:] = planned.assignments
             taken, wrong = possible(floor, planned.assignments[:turns])
-            problem = "; ".join(filter(None, (planned.problem, wrong)))
-            return replace(planned, assignments=taken, problem=problem)
+            idle = "" if floor.messages or named else "nobody has spoken yet"
+            problem = "; ".join(filter(None, (planned.problem, wrong, idle)))
+            done = planned.done and not idle
+            return replace(planned, assignments=taken, done=done, problem=problem)
 
         planned = await ask_for_plan(
             self._agent(floor, turns),

@@ -30,7 +30,7 @@ _NAMES = ("name", "coworker", "agent", "speaker", "worker", "assignee", "member"
 _TASKS = ("task", "instruction", "instructions", "description", "do", "say", "what", "question")
 _LISTS = ("turns", "plan", "delegations", "assignments", "tasks", "next", "speakers")
 _CONTAINERS = (list, dict, str)
-_DONE = ("done", "stop", "terminate", "finish", "nobody")
+_DONE = ("done", "stop", "terminate", "finish")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 
@@ -45,7 +45,8 @@ class Assignment:
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
     """What a manager is asked for: each turn as ``name: what to do``; whether that is all."""
 
-    turns: list[str] = []
+    turns: list[str]
+    """Without a default, or small models leave it out."""
     done: bool = False
 
 
