@@ -15,7 +15,7 @@ Tokenizer = Callable[[str], Awaitable[int]]
 ROLE_TOKENS = 5
 """What the chat template puts around a message: two marks, the role, two line breaks."""
 
-_WORDS = [
+WORDS = [
     "the",
     "report",
     "market",
@@ -93,7 +93,7 @@ async def text_of(tokens: int, seed: str, count: Tokenizer) -> str:
     sentences: list[str] = []
     while await count(" ".join(sentences)) < tokens:
         for _ in range(max(1, tokens // 40)):
-            words = [draw.choice(_WORDS) for _ in range(draw.randint(6, 14))]
+            words = [draw.choice(WORDS) for _ in range(draw.randint(6, 14))]
             sentences.append(f"{' '.join(words).capitalize()} {draw.randint(2, 99)}.")
     words = " ".join(sentences).split(" ")
     low, high = 0, len(words)
@@ -116,7 +116,7 @@ class Meter:
     async def sent(self, requests: Sequence[Request]) -> Sent:
         prompt = cached = 0
         for request in requests:
-            pieces = _pieces(request)
+            pieces = pieces_of(request)
             sizes = [await self.count(piece) for piece in pieces]
             prompt += sum(sizes)
             cached += sum(sizes[: self._known(pieces)])
@@ -133,7 +133,7 @@ class Meter:
         return max(map(common, self._seen), default=0)
 
 
-def _pieces(request: Request) -> list[str]:
+def pieces_of(request: Request) -> list[str]:
     """A prompt in lines: tools first, as templates have them, then messages."""
     pieces = [json.dumps([spec.name, spec.description, spec.parameters]) for spec in request.tools]
     for message in joined(request.messages):

@@ -34,6 +34,7 @@ Catch a branch to handle together what you would handle together::
     │   │   └── StateConflictError two branches wrote one key without knowing of each other
     │   ├── LoopLimitError         a graph went round more often than it may
     │   ├── BudgetExceededError    a call would use more tokens than it may
+    │   ├── DelegationError        work was not done by whom it had to be done
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
     ├── CommunicationError
@@ -226,6 +227,14 @@ class LoopLimitError(CallError):
 
 class BudgetExceededError(CallError):
     """A call would use more tokens than its budget has left. It was not made."""
+
+
+class DelegationError(CallError):
+    """Work was not done by whom it had to be done. ``tools`` were required, and not used."""
+
+    def __init__(self, message: str, *, tools: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tools = tools
 
 
 class UnknownOutcomeError(CallError):
