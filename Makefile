@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS   ?=
 NAME   ?=
+PEERS  := $(basename $(notdir $(wildcard bench/_peers/*.txt)))
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -12,11 +13,11 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench bench-peers clean
 
 help: ## this list
 	@echo 'make TARGET'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/local.stamp ## a team of agents on a real model, here (ARGS='--engine URL --out DIR ...')
 	@$(BIN)/accord demo $(ARGS)
@@ -33,9 +34,19 @@ check: $(VENV)/dev.stamp ## lint, format, types, layers
 bench: $(VENV)/dev.stamp ## the quick measurements; NAME=x for one of bench/x.py, NAME=all for every one
 	@$(BIN)/python -m bench.run $(NAME)
 
-clean: ## remove the environment and all caches
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+bench-peers: $(VENV)/dev.stamp $(PEERS:%=.venv-peers/%.stamp) ## our overhead beside that of other frameworks, which it installs
+	@$(BIN)/python -m bench.peers
+
+clean: ## remove the environments and all caches
+	rm -rf $(VENV) .venv-peers dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each peer has an environment of its own, for their pins collide.
+.venv-peers/%.stamp: bench/_peers/%.txt | $(BIN)/python
+	@echo 'Installing what $< names into .venv-peers/$* ...'
+	@$(BIN)/python -m venv --clear .venv-peers/$*
+	@.venv-peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 # An install is done when its stamp is newer than pyproject.toml; a broken one leaves none.
 $(VENV)/local.stamp: pyproject.toml | $(BIN)/python

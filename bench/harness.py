@@ -83,9 +83,20 @@ def seconds(work: Callable[[], object], *, rounds: int = 5, warmups: int = 1) ->
     return statistics.median(times)
 
 
-def report(name: str, question: str, rows: Sequence[Row], *, took_s: float) -> None:
-    """Prints the table and writes `results/NAME.json`."""
-    header = _header(name, took_s)
+def report(
+    name: str,
+    question: str,
+    rows: Sequence[Row],
+    *,
+    took_s: float,
+    command: str | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> None:
+    """Prints the table and writes `results/NAME.json`.
+
+    ``command`` is what repeats it, ``versions`` those of what it measured beside our own.
+    """
+    header = _header(name, took_s, command or f"make bench NAME={name}", versions or {})
     _print(name, question, rows, header)
     RESULTS.mkdir(exist_ok=True)
     kept = header | {"question": question, "rows": [_as_json(row) for row in rows]}
@@ -143,10 +154,12 @@ def figure(value: float) -> str:
     return f"{value:,.{max(decimals, 0)}f}"
 
 
-def _header(name: str, took_s: float) -> dict[str, object]:
+def _header(
+    name: str, took_s: float, command: str, versions: Mapping[str, str]
+) -> dict[str, object]:
     return {
         "name": name,
-        "command": f"make bench NAME={name}",
+        "command": command,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "took_s": round(took_s, 1),
         "machine": {
@@ -155,7 +168,7 @@ def _header(name: str, took_s: float) -> dict[str, object]:
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()}",
         },
-        "versions": _versions() | {"commit": _commit()},
+        "versions": _versions() | dict(versions) | {"commit": _commit()},
     }
 
 

@@ -12,7 +12,8 @@ from types import ModuleType
 
 from bench import harness
 
-NOT_QUESTIONS = {"__init__", "harness", "run", "table"}
+NOT_QUESTIONS = {"__init__", "harness", "peers", "run", "table"}
+"""`peers` needs environments of its own, and has a command of its own: `make bench-peers`."""
 
 
 def main(arguments: list[str]) -> int:
