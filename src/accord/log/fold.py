@@ -17,6 +17,7 @@ from accord.log.events import (
     CallFailed,
     CallFinished,
     CallStarted,
+    CheckpointSaved,
     Envelope,
     Joined,
     Note,
@@ -26,6 +27,7 @@ from accord.log.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    WritesSaved,
 )
 
 
@@ -105,6 +107,8 @@ class Calls:
                 self._joins[envelope.seq] = envelope.causes
             case Note():
                 self.notes[envelope.scope] = envelope
+            case CheckpointSaved() | WritesSaved():
+                pass  # of another framework, whose calls are its own
         match event:
             case CallStarted() | Note():
                 self._went_on_past(envelope.causes, frozenset(event.handling))
