@@ -8,21 +8,28 @@ VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# LangGraph's tests have an environment of their own: its pins are not ours.
+LANGGRAPH := .venv-langgraph
+
 # pyright's wrapper would ask the network whether it is the newest; it is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-langgraph check bench clean
 
 help: ## this list
 	@echo 'make TARGET'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/local.stamp ## a team of agents on a real model, here (ARGS='--engine URL --out DIR ...')
 	@$(BIN)/accord demo $(ARGS)
 
 test: check ## all checks and tests (ARGS='-k word' goes to pytest)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-langgraph: $(LANGGRAPH)/stamp $(VENV)/dev.stamp ## the LangGraph checkpointer, with LangGraph and its conformance suite
+	$(BIN)/pyright --pythonpath $(LANGGRAPH)/bin/python src/accord/langgraph
+	$(LANGGRAPH)/bin/python -m pytest tests_langgraph $(ARGS)
 
 check: $(VENV)/dev.stamp ## lint, format, types, layers
 	$(BIN)/ruff check
@@ -34,7 +41,7 @@ bench: $(VENV)/dev.stamp ## the quick measurements; NAME=x for one of bench/x.py
 	@$(BIN)/python -m bench.run $(NAME)
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LANGGRAPH) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An install is done when its stamp is newer than pyproject.toml; a broken one leaves none.
@@ -47,6 +54,13 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo 'Installing Accord and its development tools into $(VENV) ...'
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/local.stamp
+
+$(LANGGRAPH)/stamp: pyproject.toml | $(BIN)/python
+	@echo 'Installing Accord and LangGraph into $(LANGGRAPH) ...'
+	@$(BIN)/python -m venv $(LANGGRAPH)
+	@$(LANGGRAPH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -e '.[langgraph]' langgraph langgraph-checkpoint-conformance 'pytest>=8'
+	@touch $@
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -88,7 +88,7 @@ class Saved:
     depth: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pending:
     """A write that waits at a checkpoint for the step to end."""
 

@@ -90,17 +90,18 @@ def tuples_of(
 def _tuple(one: _Found, unpacker: Unpacker, codec: ValueCodec, thread: str) -> CheckpointTuple:
     event, state = one.saved.event, one.state
     place = Place(thread=thread, namespace=event.namespace, checkpoint=event.id)
+    checkpoint: Any = {
+        **codec.decode(event.rest),
+        "id": event.id,
+        "channel_versions": dict(state.channel_versions),
+        "versions_seen": {node: dict(seen) for node, seen in state.versions_seen.items()},
+        "channel_values": {
+            channel: unpacker.unpack(node) for channel, node in state.channel_values.items()
+        },
+    }
     return CheckpointTuple(
         config=place.config(),
-        checkpoint={
-            **codec.decode(event.rest),
-            "id": event.id,
-            "channel_versions": dict(state.channel_versions),
-            "versions_seen": {node: dict(seen) for node, seen in state.versions_seen.items()},
-            "channel_values": {
-                channel: unpacker.unpack(node) for channel, node in state.channel_values.items()
-            },
-        },
+        checkpoint=checkpoint,
         metadata=codec.decode(event.metadata),
         parent_config=place.config(event.parent) if event.parent else None,
         pending_writes=[

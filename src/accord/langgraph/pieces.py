@@ -16,7 +16,7 @@ changes the group that it is in and no other. The last group stays in the node u
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 from urllib.parse import quote, unquote
 from zlib import crc32
@@ -42,6 +42,7 @@ GROUPS_MAX = 32
 Node = Any
 _SCALARS = frozenset({int, float, bool, type(None)})
 
+_class_of: Callable[[object], type] = type
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -74,7 +75,7 @@ class Packer:
 
     def pack(self, value: Any) -> Node:
         """The node of ``value``. Raises what the serializer raises."""
-        kind = type(value)
+        kind = _class_of(value)
         if kind is str and printable(value) != value:
             return {"text": self._leaf(value.encode("utf-8", "surrogatepass"))}
         if kind is list and _left(value, SMALL_BYTES) < 0 and not _are_scalars(value):
@@ -129,7 +130,7 @@ def _has_names(value: dict[Any, Any]) -> bool:
 
 def _left(value: Any, room: int) -> int:
     """What is left of ``room`` after ``value``. Below 0: not small, or not plain."""
-    kind = type(value)
+    kind = _class_of(value)
     if kind is str:
         return room - len(value) if printable(value) == value else -1
     if kind in _SCALARS:

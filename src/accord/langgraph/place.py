@@ -17,8 +17,8 @@ class Place:
     namespace: str
     checkpoint: str | None
 
-    def config(self, checkpoint: str | None = None) -> dict[str, Any]:
-        """The config that finds ``checkpoint``, or this one."""
+    def config(self, checkpoint: str | None = None) -> Any:
+        """The config (LangGraph's ``RunnableConfig``) that finds ``checkpoint``, or this one."""
         return {
             "configurable": {
                 "thread_id": self.thread,

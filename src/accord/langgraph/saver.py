@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from threading import Event as ThreadEvent
 from threading import Lock
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -28,9 +28,9 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
-    SerializerProtocol,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from accord.clock import WallClock
 from accord.errors import RunLockedError, RunNotFoundError, UsageError
@@ -93,13 +93,13 @@ class AccordSaver(BaseCheckpointSaver[Any]):
         """Let go of the log. A later call opens it again."""
         self.store.close()
 
-    def __enter__(self) -> AccordSaver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> AccordSaver:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -201,7 +201,7 @@ class AccordSaver(BaseCheckpointSaver[Any]):
 
         return lambda: thread.append(decide)
 
-    def get_next_version(self, current: Any, channel: None) -> Any:
+    def get_next_version(self, current: Any, channel: None) -> Any:  # noqa: ARG002  # no longer used
         """One more than ``current``, in the form that a copied thread already has.
 
         No random part, as other savers add: values are found by the checkpoint, not by version.
@@ -236,11 +236,11 @@ class AccordSaver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, newest first: of all threads, of one, or of one namespace of it."""
-        given: Mapping[str, Any] = config["configurable"] if config else {}
+        given = _given(config)
         wanted = Wanted(
             namespace=given.get("checkpoint_ns"),
             only=given.get("checkpoint_id") or None,
-            below=before["configurable"].get("checkpoint_id") if before else None,
+            below=_given(before).get("checkpoint_id"),
             metadata=filter or {},
         )
         threads = [str(given["thread_id"])] if "thread_id" in given else self._thread_ids()
@@ -272,7 +272,7 @@ class AccordSaver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
-        """What each delta channel took in since its last stored value, on the way to a checkpoint."""
+        """What each delta channel took in on the way to a checkpoint, since its last value."""
         place = place_of(config)
         thread = self._thread(place.thread)
 
@@ -447,6 +447,10 @@ def _at(history: History, place: Place) -> Saved | None:
     if place.checkpoint:
         return history.find(place.namespace, place.checkpoint)
     return history.latest(place.namespace)
+
+
+def _given(config: RunnableConfig | None) -> Mapping[str, Any]:
+    return config.get("configurable", {}) if config else {}
 
 
 def _place_of_saved(thread_id: str, saved: Saved) -> Place:
