@@ -184,3 +184,20 @@ def test_runs_are_removed_and_their_children_keep_their_values(tmp_path: Path) -
     after = {found.checkpoint["id"]: found.checkpoint for found in saver.list(config())}
     assert after == {name: before[name] for name in ("002", "003")}
     assert saver.store.check() == []
+
+
+def test_large_metadata_is_filtered_pruned_and_copied(tmp_path: Path) -> None:
+    saver = AccordSaver(tmp_path / "log.sqlite3")
+    note = [{"text": f"{number} ".ljust(400, "m")} for number in range(100)]
+    for version in range(20):
+        put(saver, f"{version:03}", {"value": version}, version, note=[*note, version])
+    seen = statements(saver)
+    [found] = saver.list(config(), filter={"note": [*note, 7]})
+    assert found.checkpoint["id"] == "007"
+    assert len(seen) <= 10  # its pieces have pieces
+    saver.prune(["1"])
+    saver.copy_thread("1", "2")
+    saver.delete_thread("1")
+    [copied] = saver.list(config("2"))
+    assert copied.metadata["note"] == [*note, 19]  # pyright: ignore[reportGeneralTypeIssues]
+    assert saver.store.check() == []

@@ -200,6 +200,8 @@ def without(envelopes: list[Envelope], dropped: set[Saved], history: History) ->
             case _:
                 pass
         causes = tuple(numbers[seq] for seq in envelope.causes if seq in numbers)
+        if kept and not causes:
+            causes = (0,)
         numbers[envelope.seq] = len(kept)
         kept.append(Envelope(len(kept), envelope.at, envelope.scope, causes, event))
     return kept

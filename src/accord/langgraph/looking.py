@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,15 @@ def deltas_of(
         channel: {"writes": [(p.task, channel, unpack(nodes[p])) for p in reversed(found)]}
         | ({"seed": unpack(seeds[channel])} if channel in seeds else {})
         for channel, found in writes.items()
+    }
+
+
+def saved_by(runs: Collection[str], thread: ThreadLog, history: History) -> set[Saved]:
+    """The checkpoints whose metadata names one of LangGraph's ``runs``."""
+    everything = history.all()
+    codec = thread.codec(thread.fetch((), [saved.event.metadata for saved in everything]))
+    return {
+        saved for saved in everything if codec.decode(saved.event.metadata).get("run_id") in runs
     }
 
 

@@ -11,15 +11,11 @@ not wait, so a task that is cancelled has either written or not begun to.
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from threading import Event as ThreadEvent
-from threading import Lock
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -33,25 +29,21 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from accord.clock import WallClock
-from accord.errors import RunLockedError, RunNotFoundError, UsageError
-from accord.langgraph.history import FLOW, History, Saved
-from accord.langgraph.looking import Wanted, deltas_of, superseded, tuples_of
+from accord.errors import RunNotFoundError, UsageError
+from accord.langgraph.history import History, Saved
+from accord.langgraph.looking import Wanted, deltas_of, saved_by, superseded, tuples_of
 from accord.langgraph.pieces import Packer
 from accord.langgraph.place import Place, place_of
 from accord.langgraph.putting import checkpoint_added, writes_added
-from accord.langgraph.thread import Addition, ThreadLog, run_of, thread_of
+from accord.langgraph.thread import Addition, ThreadLog
+from accord.langgraph.threads import Threads
 from accord.log.store.base import LEASE_S, Durability, Store
 from accord.log.store.open import open_store
 
-T = TypeVar("T")
 Decide = Callable[[History], Iterator[Addition]]
 
 PAGE = 128
 """So many checkpoints of a listing are read at once."""
-THREADS_KEPT = 64
-"""Threads whose logs stay folded in memory; others are read again when they are asked for."""
-RUNS_PAGE = 1000
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.001, 0.05
 
 
 class AccordSaver(BaseCheckpointSaver[Any]):
@@ -72,11 +64,11 @@ class AccordSaver(BaseCheckpointSaver[Any]):
         wait_s: float = LEASE_S + 5,
     ) -> None:
         super().__init__(serde=serde)
-        self._clock = WallClock()
-        self.store = open_store(log, clock=self._clock, durability=durability)
-        self._wait_s = wait_s
-        self._threads: OrderedDict[str, ThreadLog] = OrderedDict()
-        self._lock = Lock()
+        clock = WallClock()
+        self.store = open_store(log, clock=clock, durability=durability)
+        threads = self._threads = Threads(self.store, clock, wait_s=wait_s)
+        self._thread = threads.find
+        self._patiently, self._apatiently = threads.patiently, threads.apatiently
 
     @contextmanager
     def hold(self, thread_id: str) -> Generator[None]:
@@ -243,7 +235,7 @@ class AccordSaver(BaseCheckpointSaver[Any]):
             below=_given(before).get("checkpoint_id"),
             metadata=filter or {},
         )
-        threads = [str(given["thread_id"])] if "thread_id" in given else self._thread_ids()
+        threads = [str(given["thread_id"])] if "thread_id" in given else self._threads.ids()
         found: list[tuple[str, Place]] = []
         for thread_id in threads:
             thread = self._thread(thread_id)
@@ -359,15 +351,11 @@ class AccordSaver(BaseCheckpointSaver[Any]):
 
     def _deleting_for_runs(self, run_ids: Sequence[str]) -> Iterator[Callable[[], None]]:
         names = set(run_ids)
-        for thread_id in self._thread_ids() if names else ():
+        for thread_id in self._threads.ids() if names else ():
             thread = self._thread(thread_id)
 
             def choose(history: History, of: ThreadLog = thread) -> set[Saved]:
-                return {
-                    saved
-                    for saved in history.all()
-                    if of.values.decode(saved.event.metadata).get("run_id") in names
-                }
+                return saved_by(names, of, history)
 
             if thread.read(choose):
                 yield lambda of=thread, choose=choose: of.remove(choose)
@@ -396,51 +384,6 @@ class AccordSaver(BaseCheckpointSaver[Any]):
                 to_thread.append_copy(envelopes, bodies)
 
         return act
-
-    # ------------------------------------------------------------------------------------ threads
-
-    def _thread(self, thread_id: str) -> ThreadLog:
-        """The thread, folded or not; the one used longest ago is forgotten."""
-        with self._lock:
-            thread = self._threads.get(thread_id)
-            if thread is None:
-                thread = ThreadLog(self.store, run_of(thread_id), self._clock)
-                self._threads[thread_id] = thread
-            self._threads.move_to_end(thread_id)
-            if len(self._threads) > THREADS_KEPT:
-                idle = next((k for k, kept in self._threads.items() if not kept.held), thread_id)
-                if idle != thread_id:
-                    del self._threads[idle]
-            return thread
-
-    def _thread_ids(self) -> Iterator[str]:
-        last: str | None = None
-        while runs := self.store.runs(before=last, limit=RUNS_PAGE):
-            yield from (thread_of(info.run) for info in runs if info.flow == FLOW)
-            last = runs[-1].run
-
-    def _patiently(self, act: Callable[[], T]) -> T:
-        for wait_s in self._waits():
-            try:
-                return act()
-            except RunLockedError:
-                ThreadEvent().wait(wait_s)
-        return act()
-
-    async def _apatiently(self, act: Callable[[], T]) -> T:
-        for wait_s in self._waits():
-            try:
-                return act()
-            except RunLockedError:
-                await asyncio.sleep(wait_s)
-        return act()
-
-    def _waits(self) -> Iterator[float]:
-        left_s, wait_s = self._wait_s, FIRST_WAIT_S
-        while left_s > 0:
-            yield wait_s
-            left_s -= wait_s
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
 
 def _at(history: History, place: Place) -> Saved | None:

@@ -46,7 +46,7 @@ from accord.log.store.holder import this_process
 
 T = TypeVar("T")
 Addition = tuple[tuple[int, ...], Event]
-"""An event with its causes."""
+"""An event with its causes; none means the thread's beginning."""
 
 _BLOB = re.compile(rb'"\$(blob|text)":"([\w=-]{24})"')
 _decode = msgspec.json.Decoder().decode
@@ -113,7 +113,7 @@ class ThreadLog:
             at = max(self._at, int((now_s - began_s) * NANOSECONDS))
             first = len(envelopes) + self._count
             envelopes += [
-                Envelope(seq, at, "", causes, event)
+                Envelope(seq, at, "", causes or (0,), event)
                 for seq, (causes, event) in enumerate(decide(self.history), first)
             ]
             if first == self._count + len(envelopes):
@@ -154,7 +154,7 @@ class ThreadLog:
             numbers: dict[int, int] = {}
             for seq, envelope in enumerate(_of_graphs(envelopes), max(self._count, 1)):
                 numbers[envelope.seq] = seq
-                causes = tuple(numbers[cause] for cause in envelope.causes)
+                causes = tuple(numbers[cause] for cause in envelope.causes if cause)
                 yield causes, envelope.event
 
         self.append(decide)
@@ -177,8 +177,8 @@ class ThreadLog:
     def fetch(self, nodes: Iterable[Node], values: Iterable[Value]) -> dict[str, bytes]:
         """The blobs of nodes and values, in one look a level."""
         bodies: dict[str, bytes] = {}
-        digests = {match[2].decode() for value in values for match in _BLOB.finditer(value)}
-        blobs_of([*nodes, *(f"#{digest}" for digest in digests)], bodies, self._store.blobs)
+        blobs_of(nodes, bodies, self._store.blobs)
+        self._add_blobs_of_values(values, bodies)
         return bodies
 
     def codec(self, bodies: dict[str, bytes]) -> ValueCodec:
@@ -188,7 +188,7 @@ class ThreadLog:
     def bodies_of(self, envelopes: Iterable[Envelope]) -> dict[str, bytes]:
         """All blobs that the events refer to."""
         nodes: list[Node] = []
-        values: list[bytes] = []
+        values: list[Value] = []
         for envelope in envelopes:
             match envelope.event:
                 case CheckpointSaved() as saved:
@@ -198,17 +198,16 @@ class ThreadLog:
                     nodes += [_decode(write.value) for write in writes]
                 case _:
                     pass
-        bodies: dict[str, bytes] = {}
-        blobs_of(nodes, bodies, self._store.blobs)
-        self._add_blobs_of_values(values, bodies)
-        return bodies
+        return self.fetch(nodes, values)
 
-    def _add_blobs_of_values(self, values: list[bytes], bodies: dict[str, bytes]) -> None:
-        while values:
-            found = {match[2].decode(): match[1] for one in values for match in _BLOB.finditer(one)}
+    def _add_blobs_of_values(self, values: Iterable[Value], bodies: dict[str, bytes]) -> None:
+        level: list[bytes] = [bytes(value) for value in values]
+        while level:
+            found = {match[2].decode(): match[1] for one in level for match in _BLOB.finditer(one)}
             new = found.keys() - bodies.keys()
-            bodies.update(self._store.blobs(new))
-            values = [bodies[digest] for digest in new if found[digest] == b"blob"]
+            if new:
+                bodies.update(self._store.blobs(new))
+            level = [bodies[digest] for digest in new if found[digest] == b"blob"]
 
     def _begin(self, now_s: float) -> RunStarted:
         return RunStarted(
