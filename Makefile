@@ -9,11 +9,14 @@ VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# LangGraph's tests have an environment of their own: its pins are not ours.
+LANGGRAPH := .venv-langgraph
+
 # pyright's wrapper would ask the network whether it is the newest; it is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers clean
+.PHONY: help demo test test-langgraph check bench bench-peers clean
 
 help: ## this list
 	@echo 'make TARGET'
@@ -24,6 +27,10 @@ demo: $(VENV)/local.stamp ## a team of agents on a real model, here (ARGS='--eng
 
 test: check ## all checks and tests (ARGS='-k word' goes to pytest)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-langgraph: $(LANGGRAPH)/stamp $(VENV)/dev.stamp ## the LangGraph checkpointer, with LangGraph and its conformance suite
+	$(BIN)/pyright --pythonpath $(LANGGRAPH)/bin/python src/accord/langgraph
+	$(LANGGRAPH)/bin/python -m pytest tests_langgraph $(ARGS)
 
 check: $(VENV)/dev.stamp ## lint, format, types, layers
 	$(BIN)/ruff check
@@ -38,7 +45,7 @@ bench-peers: $(VENV)/dev.stamp $(PEERS:%=.venv-peers/%.stamp) ## our overhead be
 	@$(BIN)/python -m bench.peers
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) .venv-peers dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers $(LANGGRAPH) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each peer has an environment of its own, for their pins collide.
@@ -58,6 +65,13 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo 'Installing Accord and its development tools into $(VENV) ...'
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/local.stamp
+
+$(LANGGRAPH)/stamp: pyproject.toml | $(BIN)/python
+	@echo 'Installing Accord and LangGraph into $(LANGGRAPH) ...'
+	@$(BIN)/python -m venv $(LANGGRAPH)
+	@$(LANGGRAPH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -e '.[langgraph]' langgraph langgraph-checkpoint-conformance 'pytest>=8'
+	@touch $@
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -204,7 +204,7 @@ class Runtime:
             if isinstance(calls.ended, RunFinished):
                 output = log.values.decode(calls.ended.output)
                 return Result(output=output, run_id=run_id, log=log)
-            started = _started(calls, run_id)
+            started = started_of(calls, run_id)
             flow = flow or load_flow(started.flow)
             inputs = log.values.decode(started.input)
             check_inputs(flow, inputs)
@@ -396,11 +396,17 @@ class Runtime:
         )
 
 
-def _started(calls: Calls, run_id: str) -> RunStarted:
+def started_of(calls: Calls, run_id: str) -> RunStarted:
+    """How a run began that can be resumed; raises ``UsageError`` for others."""
     if calls.run is None:
         raise UsageError(
             f"run {run_id!r} stopped before it recorded its input; "
             f"`accord delete {run_id}`, and start it anew"
+        )
+    if calls.foreign:
+        raise UsageError(
+            f"run {run_id!r} is a LangGraph thread, kept here by AccordSaver; "
+            "invoke the graph to go on with it"
         )
     return calls.run
 

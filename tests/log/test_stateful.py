@@ -118,6 +118,17 @@ class StoreMachine(RuleBasedStateMachine):
             run.records += batch
             run.bodies |= set(b)
 
+    @has_leases
+    @rule(lease=any_lease, size=st.integers(0, 3), b=bodies)
+    def rewrite(self, lease, size, b):
+        run = self.owned(lease)
+        batch = [record(seq, "rewritten") for seq in range(size)]
+        with self.unless(run is None, FencedError):
+            self.store.rewrite(lease, batch, blobs(*b))
+            assert run is not None
+            run.records = batch
+            run.bodies = set(b)
+
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S + 1]))
     def wait(self, seconds):
         self.now.seconds += seconds

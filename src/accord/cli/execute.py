@@ -36,7 +36,7 @@ from accord.log.fold import index_calls
 from accord.log.log import Log, read_log
 from accord.log.store.base import Store
 from accord.observe.tax import tax_of, usage_of
-from accord.runtime import Result, Runtime
+from accord.runtime import Result, Runtime, started_of
 
 
 @dataclass
@@ -177,9 +177,7 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
 def _resume(options: argparse.Namespace, ending: Ending) -> None:
     with reading(options.log) as store:
         calls = index_calls(read_log(store, options.run, WallClock()).envelopes)
-    started, finished = calls.run, isinstance(calls.ended, RunFinished)
-    if started is None:
-        raise UsageError(f"run {options.run!r} stopped before it recorded its input; start it anew")
+    started, finished = started_of(calls, options.run), isinstance(calls.ended, RunFinished)
     flow = _flow_again(started.flow, options.flow, finished=finished)
 
     async def work() -> None:

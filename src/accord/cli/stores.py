@@ -11,10 +11,12 @@ from accord.clock import WallClock
 from accord.errors import LogCorruptError, UsageError
 from accord.log.codec import decode_envelope
 from accord.log.events import (
+    CheckpointSaved,
     Envelope,
     RunFailed,
     RunFinished,
     RunInterrupted,
+    WritesSaved,
 )
 from accord.log.store.base import RunInfo, Store
 from accord.log.store.open import default_path, open_store
@@ -40,7 +42,10 @@ def reading(log: str | None) -> Generator[Store]:
 
 
 def status_of(last: Envelope | None, *, held: bool) -> str:
-    """finished, failed, interrupted, running, or stopped: it ended without saying so."""
+    """finished, failed, interrupted, running, or stopped: it ended without saying so.
+
+    A thread of another framework, which never ends, is saved.
+    """
     match last.event if last is not None else None:
         case RunFinished():
             return "finished"
@@ -48,6 +53,8 @@ def status_of(last: Envelope | None, *, held: bool) -> str:
             return "failed"
         case RunInterrupted():
             return "interrupted"
+        case CheckpointSaved() | WritesSaved():
+            return "saved"
         case _:
             return "running" if held else "stopped"
 

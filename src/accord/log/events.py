@@ -240,6 +240,44 @@ class MessageTaken(Note, frozen=True, kw_only=True):
     """The number of the event that sent it."""
 
 
+class CheckpointSaved(Fact, frozen=True, kw_only=True):
+    """Another framework saved where one of its threads stands.
+
+    What a thread is, and how a value is put down, is told in :mod:`accord.langgraph`.
+    """
+
+    id: str
+    namespace: str = ""
+    parent: str = ""
+    """The checkpoint that it came from; empty for none."""
+    whole: bool = False
+    """``changes`` are from nothing, not from the parent."""
+    changes: Value
+    """Versions and values of channels, and versions that nodes have seen."""
+    rest: Value
+    """The other fields of the checkpoint."""
+    metadata: Value
+
+
+class WritesSaved(Fact, frozen=True, kw_only=True):
+    """A task of another framework's thread ended, or paused: what it adds to a checkpoint."""
+
+    checkpoint: str
+    namespace: str = ""
+    task: str
+    path: str = ""
+    """The place of the task among those of its step."""
+    writes: tuple[SavedWrite, ...]
+
+
+class SavedWrite(msgspec.Struct, frozen=True, array_like=True):
+    """One value for one channel. A negative ``index`` replaces what was there, others do not."""
+
+    index: int
+    channel: str
+    value: Value
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one agent was shown of another's writing, in estimated tokens.
 
@@ -281,6 +319,8 @@ Event = (
     | Looked
     | MailboxOpened
     | MessageTaken
+    | CheckpointSaved
+    | WritesSaved
 )
 
 

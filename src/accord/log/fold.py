@@ -17,6 +17,7 @@ from accord.log.events import (
     CallFailed,
     CallFinished,
     CallStarted,
+    CheckpointSaved,
     Envelope,
     Joined,
     Note,
@@ -26,6 +27,7 @@ from accord.log.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    WritesSaved,
 )
 
 
@@ -76,6 +78,8 @@ class Calls:
     """What was written and looked at, by its place."""
     run: RunStarted | None = None
     ended: RunEnded | None = None
+    foreign: bool = False
+    """It is a thread of another framework (LangGraph), which alone goes on with it."""
     _cleaned_up: bool = False
     _by_end: dict[int, Call] = field(default_factory=dict[int, Call])
     _joins: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
@@ -105,6 +109,12 @@ class Calls:
                 self._joins[envelope.seq] = envelope.causes
             case Note():
                 self.notes[envelope.scope] = envelope
+            case CheckpointSaved() | WritesSaved():
+                self.foreign = True
+        self._lead_on(envelope)
+
+    def _lead_on(self, envelope: Envelope) -> None:
+        event = envelope.event
         match event:
             case CallStarted() | Note():
                 self._went_on_past(envelope.causes, frozenset(event.handling))

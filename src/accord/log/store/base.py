@@ -10,7 +10,7 @@ branches. Times are seconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -113,6 +113,18 @@ class Store(Protocol):
 
     def blob(self, digest: str) -> bytes:
         """A blob's bytes; ``LogCorruptError`` if it is missing."""
+        ...
+
+    def blobs(self, digests: Collection[str]) -> dict[str, bytes]:
+        """Many blobs in one look; ``LogCorruptError`` if one of them is missing."""
+        ...
+
+    def rewrite(self, lease: Lease, records: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
+        """Put ``records``, numbered from 0, in place of all that the run has: all, or nothing.
+
+        For a log that has no end and of which a part may go. ``blobs`` are all that the records
+        refer to; what only this run used, and they do not, is removed. Raises as ``append``.
+        """
         ...
 
     def runs(self, *, before: str | None = None, limit: int = 50) -> list[RunInfo]:

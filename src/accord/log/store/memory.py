@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -121,6 +121,17 @@ class MemoryStore:
             msg = f"blob {digest} is missing from this log; the run that needs it must start anew"
             raise LogCorruptError(msg) from None
 
+    def blobs(self, digests: Collection[str]) -> dict[str, bytes]:
+        return {digest: self.blob(digest) for digest in digests}
+
+    def rewrite(self, lease: Lease, records: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
+        with self._lock:
+            found = self._fence(lease)
+            found.records = list(records)
+            found.digests = set(blobs)
+            self._blobs.update(blobs)
+            self._remove_orphans()
+
     def runs(self, *, before: str | None = None, limit: int = 50) -> list[RunInfo]:
         with self._lock:
             names = list(self._runs)
@@ -208,12 +219,15 @@ class MemoryStore:
 
     def _remove(self, names: list[str]) -> Pruned:
         removed = [self._runs.pop(name) for name in names]
+        records = sum(len(run.records) for run in removed)
+        return Pruned(runs=len(removed), records=records, blobs=self._remove_orphans())
+
+    def _remove_orphans(self) -> int:
         used = {digest for run in self._runs.values() for digest in run.digests}
         orphans = [digest for digest in self._blobs if digest not in used]
         for digest in orphans:
             del self._blobs[digest]
-        records = sum(len(run.records) for run in removed)
-        return Pruned(runs=len(removed), records=records, blobs=len(orphans))
+        return len(orphans)
 
 
 def _is_of(run: _Run, lease: Lease) -> bool:

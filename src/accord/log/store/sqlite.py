@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -30,6 +30,7 @@ from accord.log.store.sqlite_file import (
     check_file,
     check_records,
     digest_bytes,
+    digest_text,
     open_file,
     read_error,
     write_error,
@@ -45,6 +46,12 @@ FROM runs
 _FENCE = """
 SELECT id, (SELECT coalesce(max(seq) + 1, 0) FROM records WHERE run = id)
 FROM runs WHERE name = ? AND token = ? AND holder = ?
+"""
+
+# One row with nothing in it if the run has no such records.
+_READ = """
+SELECT body FROM runs LEFT JOIN records ON run = id AND seq > ?
+WHERE name = ? ORDER BY seq LIMIT ?
 """
 
 # `uses` is read once and the blobs themselves are not. An index on its digests would make each
@@ -150,23 +157,22 @@ class SqliteStore:
                     f"writes it, so this one has stopped; see `accord show {lease.run}`"
                 )
                 raise FencedError(msg)
-            if blobs:
-                pieces = [(digest_bytes(digest), body) for digest, body in blobs.items()]
-                db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", pieces)
-                db.executemany(
-                    "INSERT OR IGNORE INTO uses VALUES (?, ?)",
-                    [(run, digest) for digest, _ in pieces],
-                )
-            rows = [(run, seq, body) for seq, body in enumerate(records, first)]
-            db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+            _insert(db, run, first, records, blobs)
+
+    def rewrite(self, lease: Lease, records: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
+        with self._writing as db:
+            run, _ = self._fence(db, lease)
+            named = {"runs": json.dumps([run])}
+            for statement in (_REMOVE_BLOBS, _REMOVE_USES, _REMOVE_RECORDS):
+                db.execute(statement, named)
+            _insert(db, run, 0, records, blobs)
 
     def read(self, run: str, after: int = -1, limit: int | None = None) -> list[bytes]:
         with self._reading() as db:
-            rows = db.execute(
-                "SELECT body FROM records WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
-                (self._row(db, run)["id"], after, -1 if limit is None else limit),
-            )
-            return [row[0] for row in rows]
+            rows = db.execute(_READ, (after, run, -1 if limit is None else limit)).fetchall()
+            if not rows:
+                self._row(db, run)
+            return [row[0] for row in rows if row[0] is not None]
 
     @property
     def is_shared(self) -> bool:
@@ -199,6 +205,24 @@ class SqliteStore:
             msg = f"blob {digest} is missing from {self.path}; `accord doctor` checks the file"
             raise LogCorruptError(msg)
         return row[0]
+
+    def blobs(self, digests: Collection[str]) -> dict[str, bytes]:
+        wanted = list(digests)
+        found: dict[str, bytes] = {}
+        with self._reading() as db:
+            step = db.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+            for i in range(0, len(wanted), step):
+                keys = [digest_bytes(digest) for digest in wanted[i : i + step]]
+                marks = ",".join("?" * len(keys))
+                rows = db.execute(
+                    f"SELECT digest, body FROM blobs WHERE digest IN ({marks})",  # noqa: S608  # only question marks
+                    keys,
+                )
+                found.update((digest_text(row[0]), row[1]) for row in rows)
+        for digest in wanted:
+            if digest not in found:
+                self.blob(digest)  # says so
+        return found
 
     def runs(self, *, before: str | None = None, limit: int = 50) -> list[RunInfo]:
         with self._reading() as db:
@@ -313,6 +337,22 @@ class SqliteStore:
                 ) from error
             except sqlite3.DatabaseError as error:
                 raise read_error(self.path, error) from error
+
+
+def _insert(
+    db: sqlite3.Connection,
+    run: int,
+    first: int,
+    records: Sequence[bytes],
+    blobs: Mapping[str, bytes],
+) -> None:
+    if blobs:
+        pieces = [(digest_bytes(digest), body) for digest, body in blobs.items()]
+        db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", pieces)
+        uses = [(run, digest) for digest, _ in pieces]
+        db.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", uses)
+    rows = [(run, seq, body) for seq, body in enumerate(records, first)]
+    db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
 
 
 class _Writing:

@@ -122,6 +122,40 @@ def blobs_come_back_as_written(make: Make) -> None:
 
 
 @_check
+def many_blobs_come_in_one_look(make: Make) -> None:
+    store = make(Now())
+    wanted = blobs(*(b"%d" % number for number in range(2000)))
+    new_run(store, bodies=[*wanted.values(), b"another"])
+    same("the blobs", store.blobs(wanted.keys()), wanted)
+    same("none", store.blobs([]), {})
+    missing = digest_of(b"never stored")
+    with refused(LogCorruptError, missing):
+        store.blobs([*wanted, missing])
+
+
+@_check
+def a_rewritten_run_has_the_new_records_and_their_blobs_alone(make: Make) -> None:
+    store = make(Now())
+    new_run(store, "other", count=1, bodies=[b"shared"])
+    lease = store.acquire(new_run(store, "run", count=3, bodies=[b"a", b"b", b"shared"]), OTHER)
+    with refused(FencedError, "run"):
+        store.rewrite(Lease(run="run", token=lease.token - 1, holder=OTHER), [], {})
+    store.rewrite(lease, records(2), blobs(b"b", b"new"))
+    same("records", store.read("run"), records(2))
+    same(
+        "kept and new",
+        store.blobs(blobs(b"b", b"new", b"shared")).keys(),
+        blobs(b"b", b"new", b"shared").keys(),
+    )
+    with refused(LogCorruptError):
+        store.blob(digest_of(b"a"))
+    store.append(lease, 2, records(1, 2), blobs(b"a"))
+    same("faults", store.check(), [])
+    store.release(lease)
+    same("what goes with it", store.delete("run"), Pruned(runs=1, records=3, blobs=3))
+
+
+@_check
 def a_blob_of_several_runs_is_stored_once(make: Make) -> None:
     store = make(Now())
     for run in ("a", "b", "c"):
