@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from accord.engine.base import Usage
     from accord.flow.execution import Execution
     from accord.log.events import CallKind
+    from accord.schedule.budget import Budget
 
 _AUTOMATIC_NAME = re.compile(r"Task-\d+")
 
@@ -38,12 +39,14 @@ class Scope:
         "adopted",
         "agent",
         "began",
+        "budget",
         "children",
         "execution",
         "frontier",
         "handling",
         "outer",
         "path",
+        "priority",
         "task",
     )
 
@@ -63,6 +66,10 @@ class Scope:
         """The last event before this branched off; None if it runs in the place of its caller."""
         self.agent: str = "" if outer is None else outer.agent
         """The agent at work here, if any."""
+        self.priority: int = 0 if outer is None else outer.priority
+        """Of the requests made here: larger is more urgent."""
+        self.budget: Budget | None = None if outer is None else outer.budget
+        """What the requests made here may use."""
         self.execution = execution
         self.task = task
         self.handling: tuple[int, ...] = ()

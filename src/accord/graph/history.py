@@ -93,7 +93,7 @@ class History:
     def _begin(self, envelope: Envelope, event: CallStarted) -> None:
         schema = self._shape.schema
         [given] = self._decoded(event.input)
-        state = State(schema, {}, {}, "").write(given, THE_INPUT, 0, b"", None)
+        state = State(schema, {}, {}, "").write(schema.first(given), THE_INPUT, 0, b"", None)
         point = _Point("", "", 0, (), state)
         self._graphs[envelope.scope] = {"": point}
         self._ends[envelope.seq] = point

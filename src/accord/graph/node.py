@@ -14,6 +14,7 @@ from accord.flow.scope import CallScope, Scope, enter, leave
 from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
 from accord.log.events import AttemptFailed
+from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
     from accord.agent.request import Retry
@@ -49,6 +50,10 @@ class NodeCall:
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
+        if node.priority is not None:
+            scope.priority = node.priority
+        if node.budget is not None:
+            scope.budget = Budget(node.budget, node.title, scope.budget)
         if any(node.interrupts):
             return self._with_questions(scope)
         return self._work(scope)
@@ -170,6 +175,13 @@ class NodeCall:
 def _command(update: Mapping[str, Any], goto: Sequence[Target]) -> Any:
     made: Command[Any] = Command(update=update, goto=tuple(goto))
     return made
+
+
+def amended(recorded: Any, update: Mapping[str, Any]) -> Any:
+    """What is recorded of a node, had it written ``update`` as well."""
+    command = as_command(recorded)
+    written = {**(command.update or {}), **update}
+    return _command(written, command.targets) if command.targets else written
 
 
 def as_command(recorded: Any) -> Command[Any]:

@@ -53,7 +53,8 @@ class Running:
         codec = self._log.values
         empty = State(self.shape.schema, {}, {}, "")
         digest = codec.digest if self.shape.by_key else None
-        return empty.write(values, THE_INPUT, 0, codec.digest(values), digest)
+        first = self.shape.schema.first(values)
+        return empty.write(first, THE_INPUT, 0, codec.digest(values), digest)
 
     async def run(self, state: State) -> State:
         """Fire nodes from the start, at ``state``, to the end; the state there."""

@@ -113,10 +113,22 @@ class Schema:
             ) from error
 
     def input(self, given: Any) -> dict[str, Any]:
-        """The first write, from what the graph is given."""
+        """The first write, from what the graph is given; a text, as on a command line, is JSON."""
+        if isinstance(given, str):
+            try:
+                given = msgspec.json.decode(given)
+            except msgspec.DecodeError as error:
+                raise StateError(
+                    f"the input of a graph on {self.name} is a JSON object of its keys "
+                    f"{list(self.keys)}, not {_short(given)}"
+                ) from error
         written = self.update(given, f"the input of a graph on {self.name}")
         missing = {key: make() for key, make in self._defaults.items() if key not in written}
-        return {**self._empty, **missing, **written}
+        return {**missing, **written}
+
+    def first(self, given: dict[str, Any]) -> dict[str, Any]:
+        """``given``, with what keys that have a reducer hold before anything is written."""
+        return {**self._empty, **given}
 
     def update(self, given: Any, who: str) -> dict[str, Any]:
         """``given`` as a dict of what is written; raises :class:`accord.errors.StateError`."""
