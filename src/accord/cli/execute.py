@@ -242,14 +242,14 @@ def _fork(options: argparse.Namespace, ending: Ending) -> None:
 def _changes(log: Log, options: argparse.Namespace) -> dict[str, Any]:
     """The place of the event, and what the call there gave instead."""
     if options.event == 0:
-        return {"": options.value if isinstance(options.value, list) else [options.value]}
+        return {"": cast("Any", options.value if type(options.value) is list else [options.value])}
     call = call_at(log, options)
-    value: Any = options.value
-    if call.started.kind == "node" and isinstance(call.ended, CallFinished):
-        if not isinstance(value, dict):
-            raise UsageError(f"a node writes a JSON object of keys, not {options.value!r}")
-        value = amended(log.values.decode(call.ended.output), cast("dict[str, Any]", value))
-    return {call.scope: value}
+    if call.started.kind != "node" or not isinstance(call.ended, CallFinished):
+        return {call.scope: options.value}
+    update: Any = options.value
+    if type(update) is not dict:
+        raise UsageError(f"a node writes a JSON object of keys, not {options.value!r}")
+    return {call.scope: amended(log.values.decode(call.ended.output), update)}
 
 
 def _flow_again(recorded: str, given: str | None, *, finished: bool) -> Flow | None:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,6 +35,7 @@ def flow_reference(flow: Flow) -> str:
     return f"{Path(file).resolve()}:{qualname}" if file else f"{flow.__module__}:{qualname}"
 
 
+@lru_cache(maxsize=64)
 def _reference_of_object(flow: Flow) -> str:
     """A graph, a chat or an agent goes by the name that it has in its module."""
     for module in list(sys.modules.values()):

@@ -62,8 +62,8 @@ class Scope:
         self.frontier = frontier
         self.outer = outer
         """The scope of the code that this was called by, or branched off from."""
-        self.began: int | None = None
-        """The last event before this branched off; None if it runs in the place of its caller."""
+        self.began: tuple[str, tuple[int, ...]] | None = None
+        """Where and after what this branched off; None if it runs in the place of its caller."""
         self.agent: str = "" if outer is None else outer.agent
         """The agent at work here, if any."""
         self.priority: int = 0 if outer is None else outer.priority
@@ -109,7 +109,7 @@ class Scope:
         while scope is not None:
             if is_within(path, scope.path):
                 return True
-            if scope.began is not None and seq > scope.began:
+            if scope.began is not None and seq > self.execution.replay.began(*scope.began):
                 return False
             scope = scope.outer
         return True
@@ -121,7 +121,7 @@ class Scope:
     def branch(self, path: str, causes: tuple[int, ...], handling: tuple[int, ...]) -> Scope:
         """A scope for code that runs beside other code from here on."""
         scope = Scope(path, causes, self.execution, None, self)
-        scope.began = self.execution.replay.began(path.rpartition("/")[0], causes)
+        scope.began = (path.rpartition("/")[0], causes)
         scope.handling = handling
         return scope
 
@@ -143,7 +143,7 @@ class Scope:
         self.adopted[label] = count + 1
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
         scope = _LooseScope(path, self.frontier, self.execution, task, self)
-        scope.began = self.execution.replay.began(path, self.frontier)
+        scope.began = (path, self.frontier)
         scope.handling = self.handling
         return scope
 

@@ -103,7 +103,7 @@ class Schema:
     def make(self, values: dict[str, Any]) -> Any:
         """What a node is given: ``values`` as the schema's class has them."""
         if self._is_dict:
-            return values.copy()
+            return values
         try:
             return self.kind(**values)
         except Exception as error:
@@ -132,12 +132,10 @@ class Schema:
 
     def update(self, given: Any, who: str) -> dict[str, Any]:
         """``given`` as a dict of what is written; raises :class:`accord.errors.StateError`."""
-        if type(given) is dict and self._is_plain(cast("dict[str, Any]", given)):
-            return cast("dict[str, Any]", given)
         if given is None:
             return {}
         if not self._is_dict and isinstance(given, self.kind):
-            values = {key: getattr(cast("Any", given), key) for key in self.keys}
+            values = {key: getattr(given, key) for key in self.keys}
         elif isinstance(given, Mapping):
             values = dict(cast("Mapping[str, Any]", given))
         else:
@@ -150,8 +148,8 @@ class Schema:
             key.check(value.value if isinstance(value, Overwrite) else value, who)
         return values
 
-    def _is_plain(self, values: dict[str, Any]) -> bool:
-        """Nothing about it needs a closer look: the most frequent case, at the least cost."""
+    def is_plain(self, values: dict[str, Any]) -> bool:
+        """Nothing about an update needs a closer look: the most frequent case."""
         keys = self.keys
         for name, value in values.items():
             if name not in keys or type(value) is not keys[name].plain:
