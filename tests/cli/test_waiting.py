@@ -79,7 +79,7 @@ def test_a_message_from_outside_reaches_a_run_that_waits(cli: Cli):
     assert "takes it when it looks" in cli("signal", "r", "approval", '{"ok": true}').err
     done = running.end()
     assert (done.code, done.out) == (0, '{\n  "ok": true\n}\n')
-    chain = cli("why", "r", "--json", "6", code=0).json
+    chain = cli("why", "r", "--json", "5", code=0).json
     assert [each["what"] for each in chain] == [
         "receive approval finished",
         "take a message from approval",

@@ -244,3 +244,41 @@ def a_closed_store_may_be_closed_again(make: Make) -> None:
     new_run(store)
     store.close()
     store.close()
+
+
+# --------------------------------------------------------------------------- messages from outside
+
+
+@_check
+def messages_for_a_run_come_once_each_in_order(make: Make) -> None:
+    store = make(Now())
+    new_run(store, "r", count=1)
+    new_run(store, "other", count=1)
+    numbers = [store.post("r", name, body) for name, body in (("a", b"1"), ("b", b'"\xc3\xbc"'))]
+    store.post("other", "c", b"3")
+    same("growing numbers", numbers, sorted(set(numbers)))
+    sent = [(numbers[0], "a", b"1"), (numbers[1], "b", b'"\xc3\xbc"')]
+    same("all of the run's own", store.posted("r"), sent)
+    same("those after the first", store.posted("r", numbers[0]), sent[1:])
+    same("none after the last", store.posted("r", numbers[1]), [])
+    lease = store.acquire("r", OTHER)
+    same("whoever holds it", store.post("r", "c", b"4") > numbers[1], True)
+    store.release(lease)
+    same("kept when the run is let go", store.posted("r")[:2], sent)
+
+
+@_check
+def nobody_posts_to_a_run_that_is_not_there(make: Make) -> None:
+    store = make(Now())
+    with refused(RunNotFoundError, "nowhere"):
+        store.post("nowhere", "a", b"1")
+
+
+@_check
+def a_deleted_run_leaves_no_messages(make: Make) -> None:
+    store = make(Now())
+    new_run(store, "r", count=1)
+    store.post("r", "a", b"1")
+    store.delete("r")
+    new_run(store, "r", count=1)
+    same("messages of the new run", store.posted("r"), [])
