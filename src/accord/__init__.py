@@ -6,13 +6,16 @@ off that log. Layers, each importing only those below it::
     cli         the command line
     demo        the report that `accord demo` writes
     testing     a scripted engine, a stub server, conformance suites
+    langgraph   LangGraph's checkpointer on the log
+    graph       state graphs
     once        one run with a runtime of its own
     runtime     the only wiring; streaming
+    team        group chat, crews
     agent       what an agent is, and the prompt that it sees; tools
-    sync        gather
-    comm        blackboard, mailboxes, memory
-    flow        scopes, calls, replay: the one door out
-    schedule    who may ask the engine now
+    sync        gather, hedging
+    comm        blackboard, mailboxes, memory, questions to people
+    flow        scopes, calls, replay, forks: the one door out
+    schedule    who may ask the engine now, budgets
     observe     exchanges, ledger, critical path, tax: reads the log
     log         events, codec, blobs, cursor, fold, stores
     tokens      counting, encodings, differences, summaries
@@ -27,6 +30,7 @@ from accord.agent.ending import Ending
 from accord.agent.request import Retry
 from accord.agent.tool import tool
 from accord.comm.blackboard import Blackboard
+from accord.comm.interrupt import interrupt
 from accord.comm.mailbox import Mailbox, ask, send
 from accord.engine.base import Prices
 from accord.errors import AccordError
@@ -35,6 +39,7 @@ from accord.flow.step import idempotency_key, step
 from accord.once import aresume, arun, resume, run, stream
 from accord.runtime import Result, Runtime
 from accord.sync.gather import gather
+from accord.sync.hedge import Hedge
 from accord.tokens.split import split_text
 
 __all__ = [
@@ -42,6 +47,7 @@ __all__ = [
     "Agent",
     "Blackboard",
     "Ending",
+    "Hedge",
     "Mailbox",
     "Prices",
     "Result",
@@ -53,6 +59,7 @@ __all__ = [
     "ask",
     "gather",
     "idempotency_key",
+    "interrupt",
     "resume",
     "run",
     "send",

@@ -76,6 +76,9 @@ async def flow(brief: str) -> str:
     board.append("list", 1)
     since = board.diff().position
     assert_type(await board.wait_for("key*", after=since), int)
+    assert_type(await gather([count("a")], until="any", deadline_s=1.0), list[int])
+    assert_type(await accord.Hedge(after_s=1.0, attempts=2)(writer, "a"), str)
+    await accord.interrupt("Go on?", name="go")
     box: Mailbox[Outline] = Mailbox("box", topics=["news"], capacity=2)
     assert_type(await send("box", Outline([]), timeout_s=1.0), int)
     assert_type((await box.receive(timeout_s=1.0)).body, Outline)
@@ -95,6 +98,6 @@ async def main() -> None:
         assert_type(result.usage, Usage)
         assert_type(result.tax, Tax)
         await runtime.aresume(result.run_id)
-    accord.resume("mine", flow)
+    accord.resume("mine", flow, answers={"0": "yes"})
     await accord.aresume("mine")
     raise accord.AccordError(accord.__version__)
