@@ -31,6 +31,8 @@ from accord.testing.scripted import ScriptedEngine
 
 
 class State(TypedDict, total=False):
+    """What nodes read and write. Lists are added to."""
+
     town: str
     parts: list[str]
     sections: list[str]
