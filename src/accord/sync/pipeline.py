@@ -34,7 +34,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable
 from contextvars import Context, copy_context
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from accord.errors import UsageError
@@ -184,7 +184,6 @@ class _Lane:
     ended: int = 0
     freed: int = 0
     """The last event that made way for another item here."""
-    items: list[_Item] = field(default_factory=list[_Item])
 
     @property
     def is_full(self) -> bool:
@@ -280,8 +279,8 @@ class _Line:
             return False
         item = self._items[lane.begun] if lane.number else _Item(self._drawn)
         before = tuple(sorted({*item.ends, lane.freed} if lane.freed else item.ends))
-        if lane.number and not self._has_room(before_it := self._lanes[lane.number - 1]):
-            before_it.freed = max(before_it.freed, before[-1])
+        if lane.number and not self._has_room(source := self._lanes[lane.number - 1]):
+            source.freed = max(source.freed, before[-1])  # what is begun here made way there
         place = _Place(self, lane, lane.scope.next_path(), before, lane.begun)
         lane.begun += 1
         if item.failure is not None:
