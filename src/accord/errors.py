@@ -30,6 +30,7 @@ Catch a branch to handle together what you would handle together::
     │   │   └── ToolLostError      its server was lost during a call, whose effect may have happened
     │   ├── CallTimeoutError
     │   ├── JoinError              fewer branches succeeded than a join waits for
+    │   ├── StreamError            a reply that was read while it was written went otherwise
     │   ├── StateError             what was written to a graph's state does not fit it
     │   │   └── StateConflictError two branches wrote one key without knowing of each other
     │   ├── LoopLimitError         a graph went round more often than it may
@@ -195,6 +196,10 @@ class CallTimeoutError(CallError, TimeoutError):
 
 class JoinError(CallError):
     """Fewer branches succeeded than the join waits for. The first failure is its cause."""
+
+
+class StreamError(CallError):
+    """A reply that was read while it was being written was begun anew, and went otherwise."""
 
 
 class StateError(CallError):

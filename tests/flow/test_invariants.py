@@ -13,7 +13,7 @@ I8  nothing is left behind: no task, no pending write, no lease
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -39,6 +39,8 @@ from accord.log.events import CallFailed, CallFinished, CallStarted, RunEnded, R
 from accord.log.fold import Call, index_calls
 from accord.log.store.memory import MemoryStore
 from accord.observe.tax import tax_of
+from accord.sync.pipeline import Stage, pipeline
+from accord.sync.stream import sentences
 from accord.testing.scripted import ScriptedEngine
 
 effects: list[str] = []
@@ -321,6 +323,20 @@ async def guarding(_: int) -> Any:
         return await book(str(error))
 
 
+async def piping(_: int) -> list[Any]:
+    async def source() -> AsyncIterator[str]:
+        for word in ("one", "two", "three"):
+            await wait()
+            yield word * await measure(word)
+
+    async def read(chunks: AsyncIterator[str]) -> list[Any]:
+        return [(each, await measure(each)) async for each in sentences(chunks)]
+
+    drafted = await pipeline(source(), Stage(book, width=2), writer, Stage(read, streams=True))
+    mixed = await pipeline(["x", "y"], book, fail, policy="isolate")
+    return [drafted, [await book(str(each)) for each in mixed]]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "chain": (chain, 4),
     "fan": (fan, 5),
@@ -342,6 +358,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Any]], Any]] = {
     "remembering": (remembering, 0),
     "reading": (reading, 0),
     "guarding": (guarding, 0),
+    "piping": (piping, 0),
 }
 ALL = pytest.mark.parametrize("name", PROGRAMS)
 

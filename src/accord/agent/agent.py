@@ -247,6 +247,15 @@ class Agent(Generic[T]):
             [Message(role="user", content=last, origin="instructions", kept=False)] if last else []
         )
 
+    @property
+    def not_streamed(self) -> str:
+        """Why its reply is not its answer until it is whole; empty if it is, piece by piece."""
+        if not self.reply_type.is_text:
+            return f"its answer is a {self.reply_type.name}, which is read from the whole reply"
+        if self.tools:
+            return "it has tools, and a reply may ask for them"
+        return "its guard may yet stop it" if self.guard is not None else ""
+
     def as_tool(self, description: str = "", *, name: str = "") -> Tool[..., Any]:
         """The agent as a tool of another: ``task`` is what it is asked.
 

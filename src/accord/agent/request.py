@@ -17,7 +17,7 @@ from accord.errors import EngineError, EngineProtocolError, TransientEngineError
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
-from accord.flow.scope import CallScope, current_scope
+from accord.flow.scope import CallScope, Tap, current_scope
 from accord.log.events import AttemptFailed, Spent
 from accord.schedule.gate import Gate
 from accord.tokens.count import estimate
@@ -117,9 +117,11 @@ class _Asking:
     async def _attempt(self) -> Reply:
         self._text, self._first_at = [], None
         scope, agent = self._scope, self._request.agent
-        listener = scope.execution.listener
+        listener, tap = scope.execution.listener, self._tap()
         async with self._gate.place(scope.priority):
             self._sent_at = self._log.now()
+            if tap is not None:
+                tap.begin(max(scope.take_causes()))
             if listener is not None:
                 await listener(Sent(scope.path, agent))
             replies = self._gate.engine.generate(self._request)
@@ -128,6 +130,8 @@ class _Asking:
                     if isinstance(piece, Reply):
                         return piece
                     self._take(piece)
+                    if tap is not None:
+                        tap.take(piece.text)
                     if listener is not None:
                         await listener(Token(scope.path, agent, piece.text))
             finally:
@@ -138,6 +142,12 @@ class _Asking:
             f"engine {self._gate.engine.name} ended without a Reply; its generate() must yield "
             "one, last"
         )
+
+    def _tap(self) -> Tap | None:
+        """Of the code that called the agent: what an agent's own helpers write is not for it."""
+        agent = self._scope.outer
+        caller = None if agent is None else agent.outer
+        return None if caller is None else caller.tap
 
     def _take(self, piece: TextDelta) -> None:
         if self._first_at is None:

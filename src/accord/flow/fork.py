@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from accord.clock import NANOSECONDS
 from accord.flow.failure import ends_in, mark
-from accord.flow.scope import enter, own_scope
+from accord.flow.scope import Scope, enter, own_scope
 from accord.flow.suspend import Suspended, merged
 from accord.log.events import Joined
 
@@ -59,6 +59,10 @@ class Fork:
     def elapsed_s(self) -> float:
         """How long ago the branches began, on the run's clock: before a crash, perhaps."""
         return (self._scope.execution.log.now() - self._began_ns) / NANOSECONDS
+
+    def scope(self, index: int) -> Scope:
+        """The scope of branch ``index``."""
+        return self._scopes[index]
 
     def context(self, index: int) -> Context:
         """The context for the task of branch ``index``: in it, the branch's scope is current."""

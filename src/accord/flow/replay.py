@@ -5,11 +5,13 @@ has changed if it does something else there, or if a piece of code that ends wit
 has not come by all places recorded below it. Code that fails or is cancelled may have come by
 fewer than the first time.
 
-Two changes are no fault. A call that never succeeded may be another now, such as an agent whose
+Three changes are no fault. A call that never succeeded may be another now, such as an agent whose
 instructions were mended after its failure: it is made anew, and what was recorded below it no
 longer counts, unless an effect was among it. And a failure that ended the run, though the flow
 cleaned up on the way, is made again; what the cleaning up did stays done, and a flow that now
-succeeds need not come by it.
+succeeds need not come by it. A third is for code that reads a text while it is being written: what
+it did before the text was whole may be otherwise, if no effect was among it, for a text begun anew
+may go on otherwise.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class Replay:
         self.calls = dict(calls.by_scope)
         self.joins = dict(calls.joined)
         self.notes = dict(calls.notes)
+        self._provisional: dict[str, int] = {}
+        """Code that read a text, and the event with which that was whole."""
         self._below: dict[str, set[str]] = {}
         self._index()
         self._began: dict[str, tuple[int, ...]] = {}
@@ -125,6 +129,12 @@ class Replay:
         """The questions recorded at or below a place that nobody has answered."""
         return [place for place in asked_below(self._recorded, path) if place not in self._answered]
 
+    def reads_at(self, path: str, writer: str) -> None:
+        """The code at ``path`` reads the answer of the call at ``writer``, as it is written."""
+        call = self.calls.get(writer)
+        written = call is not None and isinstance(call.ended, CallFinished)
+        self._provisional[path] = call.last if call and written else len(self._envelopes)
+
     def is_recorded_below(self, path: str) -> bool:
         """Something was recorded below a place."""
         return path in self._below
@@ -171,8 +181,8 @@ class Replay:
         for label, count in (scope.adopted or {}).items():
             made.update(numbered(label, index) for index in range(count))
         left = (f"{scope.path}/{segment}".lstrip("/") for segment in sorted(recorded - made))
-        missing = [path for path in left if not self._is_cleaning_up(path)]
-        if missing and not self._may_differ:
+        missing = [path for path in left if not self._may_be_missing(path)]
+        if missing:
             path = missing[0]
             then = self._described(path)
             raise scope.execution.flow_changed(path, then, "no call: the code ended before")
@@ -185,8 +195,24 @@ class Replay:
             return describe_note(note.event)
         return "a join, or calls in a branch or a task"
 
+    def _may_be_missing(self, path: str) -> bool:
+        return self._may_differ or self._is_cleaning_up(path) or self._is_provisional(path)
+
+    def _is_provisional(self, path: str) -> bool:
+        """What was recorded at ``path`` was done on the beginning of a text, and does not last."""
+        above = next((each for each in self._provisional if is_within(path, each)), None)
+        if above is None:
+            return False
+        calls = [self.calls[each] for each in self._calls_from(path)]
+        others = [e for p in (self.notes, self.joins) for at, e in p.items() if is_within(at, path)]
+        last = max(each.seq for each in (*others, *(call.start for call in calls)))
+        lasts = any(call.started.has_effects for call in calls) or any(
+            isinstance(each.event, Written | MessageTaken | MailboxOpened) for each in others
+        )
+        return last < self._provisional[above] and not lasts
+
     def _may_be_replaced(self, call: Call) -> bool:
-        if self._may_differ:
+        if self._may_differ or self._is_provisional(call.scope):
             return True
         if isinstance(call.ended, CallFinished) or self.went_on_past(call):
             return False
@@ -195,7 +221,7 @@ class Replay:
 
     def _give_way(self, path: str, scope: Scope, recorded: str, now: str) -> None:
         """What was recorded at ``path`` was cleaning up after what is made again; or raise."""
-        if not self._is_cleaning_up(path) and not self._may_differ:
+        if not self._may_be_missing(path):
             raise scope.execution.flow_changed(path, recorded, now)
         self._forget(path)
 

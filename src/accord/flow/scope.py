@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from accord.errors import UsageError
 from accord.flow.failure import failures_in_flight
@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from accord.schedule.budget import Budget
 
 _AUTOMATIC_NAME = re.compile(r"Task-\d+")
+
+
+class Tap(Protocol):
+    """Takes a reply while it is being written."""
+
+    def begin(self, seq: int) -> None:
+        """An attempt begins that follows from event ``seq``: the text comes from its beginning."""
+        ...
+
+    def take(self, text: str) -> None:
+        """The next piece."""
+        ...
 
 
 class Scope:
@@ -47,6 +59,7 @@ class Scope:
         "outer",
         "path",
         "priority",
+        "tap",
         "task",
     )
 
@@ -72,6 +85,8 @@ class Scope:
         """What the requests made here may use."""
         self.execution = execution
         self.task = task
+        self.tap: Tap | None = None
+        """Who takes the replies of agents that are called right here, while they are written."""
         self.handling: tuple[int, ...] = ()
         """The failures in flight where this scope began."""
         self.children = 0
@@ -105,14 +120,11 @@ class Scope:
 
     def knows(self, path: str, seq: int) -> bool:
         """Whether event ``seq`` at ``path`` came before what runs here, and not beside it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if is_within(path, scope.path):
-                return True
-            if scope.began is not None and seq > self.execution.replay.began(*scope.began):
-                return False
-            scope = scope.outer
-        return True
+        if is_within(path, self.path):
+            return True
+        if self.began is not None and seq > self.execution.replay.began(*self.began):
+            return False
+        return self.outer is None or self.outer.knows(path, seq)
 
     def follow(self, seq: int) -> None:
         """What comes next here also follows from event ``seq``, made elsewhere."""

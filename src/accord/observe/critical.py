@@ -2,6 +2,9 @@
 
 From each event to the latest of its causes. The stretches between them fill the time from the
 run's start to its end without gap or overlap, so whatever they are called, they add up.
+
+An event that follows from the beginning of a request, and is not its end, came of a reply that was
+read while it was written: the stretch before it is the request's.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from accord.log.events import (
     Spent,
     Written,
 )
-from accord.log.fold import Calls
+from accord.log.fold import Call, Calls
 from accord.observe.ledger import Entry, apportion
 
 PARTS = (
@@ -77,6 +80,7 @@ class _Traffic:
     """
 
     def __init__(self, envelopes: list[Envelope], calls: Calls) -> None:
+        self.calls = calls.by_start
         self.resumes = [e.at for e in envelopes if isinstance(e.event, RunResumed)]
         requests = [call for call in calls.by_start.values() if call.started.kind == "request"]
         self._starts = sorted(call.start.at for call in requests)
@@ -126,6 +130,9 @@ def _segment(
             parts = {"tools": length}
         elif kind == "sleep":
             parts = {"waiting": length}
+    elif (written := _read_from(envelopes, event, traffic)) is not None:
+        kind, name = "request", written.started.name
+        parts = _slice(written, begun, event.at, traffic, entries)
     elif isinstance(fact, Written) and fact.post:
         parts = {"waiting": length}  # for a person, or another program
     elif isinstance(fact, Joined) and fact.dropped:
@@ -139,6 +146,39 @@ def _segment(
         end_ns=event.at,
         parts={part: ns for part, ns in parts.items() if ns},
     )
+
+
+def _read_from(envelopes: list[Envelope], event: Envelope, traffic: _Traffic) -> Call | None:
+    """The request whose reply was being read when ``event`` came of it."""
+    for seq in event.causes:
+        cause = envelopes[seq].event
+        number = cause.call if isinstance(cause, AttemptFailed) else seq
+        call = traffic.calls.get(number)
+        if call is not None and call.started.kind == "request":
+            return call
+    return None
+
+
+_ORDER = ("queueing", "network", "runtime", "recompute", "reading", "thinking")
+"""How the time of a request passes, as far as it can be told."""
+
+
+def _slice(
+    call: Call, begin: int, end: int, traffic: _Traffic, entries: dict[int, Entry]
+) -> dict[str, int]:
+    """What a request was about between two times; after its end, nothing."""
+    parts = {"runtime": end - begin}
+    if call.end is None or not isinstance(call.ended, CallEnded):
+        return parts
+    whole = _request_parts(call.ended, call.end.at - call.start.at, traffic, entries)
+    at = call.start.at
+    for part in _ORDER:
+        until = at + whole.get(part, 0)
+        spent = max(0, min(until, end) - max(at, begin))
+        parts[part] = parts.get(part, 0) + (0 if part == "runtime" else spent)
+        parts["runtime"] -= 0 if part == "runtime" else spent
+        at = until
+    return parts
 
 
 def _request_parts(
