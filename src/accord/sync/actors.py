@@ -1,0 +1,462 @@
+"""Actors: each has a name, a mailbox and a state, and handles one message at a time.
+
+Choose them where parts of the work talk to each other and none waits for all (that is ``gather``), or
+where only one at a time may change something. A message costs four small events (sent, taken, handling
+begun, handled) and the state that it leaves; there is no point where all meet.
+
+::
+
+    async def count(total: int, message: Message[int]) -> int:
+        return total + message.body
+
+    async with actors(Actor("counter", count, state=0)) as team:
+        await send("counter", 5)
+    team.state("counter")
+
+They live beside the block. When it ends, what waits in their mailboxes is handled to the end, with all
+that this leads to; then they end, too. If the block fails, or an actor's failure is not to be skipped,
+all are cancelled, and the first failure is raised.
+
+An actor's state is what its last handled message left, read off the log each time: what a handler that
+failed has done to it is forgotten. A handler sends at once; what it returns as a reply goes out once the
+message is handled. On a resume, what was handled is not handled again.
+
+Actors that wait for each other's replies, or for room in each other's full mailboxes, wait for ever:
+give ``ask`` and ``send`` a ``timeout_s`` where messages go round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from accord.comm.mailbox import (
+    DEFAULT_CAPACITY,
+    Mailbox,
+    Message,
+    check_address,
+    close_mailbox,
+    reply,
+    send,
+    take,
+)
+from accord.comm.post import Box, Post
+from accord.errors import UsageError
+from accord.flow.attempts import is_final, with_attempts
+from accord.flow.call import call
+from accord.flow.fork import Fork
+from accord.flow.note import note
+from accord.flow.scope import CallScope, Scope, own_scope
+from accord.flow.suspend import Suspended
+from accord.log.events import (
+    AttemptFailed,
+    CallFailed,
+    CallFinished,
+    CallStarted,
+    Envelope,
+    Looked,
+    MailboxClosed,
+    Value,
+)
+from accord.log.log import Log
+from accord.log.waiters import Waiters
+from accord.sync.gather import Group
+
+Handler = Callable[[Any, Message[Any]], Awaitable[Any]]
+"""``handler(state, message)`` returns the new state, or a :class:`Handled`."""
+
+
+class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a handler returns if there is more to say than the new state.
+
+    Without a ``state``, it stays as it was. ``reply`` goes to who asked, if anybody did. With ``stop``,
+    the actor takes no more messages.
+    """
+
+    state: Any = msgspec.UNSET
+    reply: Any = msgspec.UNSET
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class Actor:
+    """What an actor is. Holds no state itself: one may live in many runs at once.
+
+    ``handler``     ``async def handler(state, message)``, which returns the new state or a
+                    :class:`Handled`; :func:`answering` makes one of an agent or a step
+    ``state``       what it begins with
+    ``topics``      names beside its own whose messages it gets
+    ``capacity``    the most messages that wait for it; then senders do
+    ``restarts``    how often a message is tried again if its handler fails, with the state from
+                    before it; the calls that the handler had made are made again
+    ``on_failure``  what then: ``stop`` raises the failure and ends all; ``skip`` sends the message on
+                    to ``NAME/dead`` (a dead letter, unless somebody takes it), raises the failure
+                    where it was asked, and goes on with the next one
+    """
+
+    name: str
+    handler: Handler
+    _: KW_ONLY
+    state: Any = None
+    topics: str | Iterable[str] = ()
+    capacity: int = DEFAULT_CAPACITY
+    restarts: int = 0
+    on_failure: Literal["stop", "skip"] = "stop"
+
+    def __post_init__(self) -> None:
+        check_address(self.name)
+        if hasattr(self.handler, "name") or not _is_async(self.handler):
+            raise UsageError(
+                f"actor {self.name!r}: a handler is an async def handler(state, message), not "
+                f"{self.handler!r}; for an agent or a step, say answering(it)"
+            )
+        if self.capacity < 1 or self.restarts < 0 or self.on_failure not in ("stop", "skip"):
+            raise UsageError(
+                f"actor {self.name!r}: a capacity of at least 1, restarts of at least 0 and "
+                f"on_failure 'stop' or 'skip', not {self.capacity!r}, {self.restarts!r} and "
+                f"{self.on_failure!r}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorStatistics:
+    """Messages handled, and failed for good; further attempts; waiting now, and at most so far."""
+
+    handled: int
+    failed: int
+    restarts: int
+    waiting: int
+    max_waiting: int
+
+
+def answering(
+    function: Callable[[Any], Awaitable[Any]], *, to: str | Iterable[str] = ()
+) -> Handler:
+    """A handler that gives a message's body to an agent or a step.
+
+    The answer is the reply, and is sent to each of ``to``. It keeps no state.
+    """
+    receivers = (to,) if isinstance(to, str) else tuple(to)
+
+    async def handler(_state: Any, message: Message[Any]) -> Handled:
+        answer = await function(message.body)
+        for name in receivers:
+            await send(name, answer)
+        return Handled(reply=answer)
+
+    return handler
+
+
+class Team:
+    """The actors of one block. Answers in the block, and after it."""
+
+    def __init__(self, scope: Scope, lives: Sequence[_Life]) -> None:
+        self._scope = scope
+        self._lives = {life.actor.name: life for life in lives}
+
+    def state(self, name: str) -> Any:
+        """The state that an actor's last handled message left; recorded as a look."""
+        life = self._life(name)
+        what = f"state of {name}"
+        seen = note(what, lambda scope, _position: Looked(what=what, by=scope.agent))
+        return life.state(seen.seq)
+
+    def statistics(self, name: str) -> ActorStatistics:
+        """How it stands. For people: it is not recorded, so no flow may depend on it."""
+        self._life(name)
+        return actor_statistics(self._scope.execution.log, name)
+
+    def _life(self, name: str) -> _Life:
+        if name not in self._lives:
+            raise UsageError(f"no actor {name!r} here; there are {list(self._lives)}")
+        return self._lives[name]
+
+
+def actor_statistics(log: Log, name: str) -> ActorStatistics:
+    """How the actors of that name stand, so far, in the run that ``log`` is of."""
+    found, box = log.fold(Handlings), log.fold(Post).boxes.get(name)
+    return ActorStatistics(
+        handled=found.handled[name],
+        failed=found.failed[name],
+        restarts=found.restarts[name],
+        waiting=0 if box is None else len(box.waiting),
+        max_waiting=0 if box is None else box.most,
+    )
+
+
+@asynccontextmanager
+async def actors(*members: Actor, drain_s: float | None = None) -> AsyncGenerator[Team]:
+    """``async with actors(a, b) as team:`` lets actors live beside the block.
+
+    When the block ends, they handle all that waits; after ``drain_s`` (0: at once), what they are at is
+    cancelled, and the rest is left as dead letters.
+    """
+    _check(members, drain_s)
+    scope = own_scope("actors", "actors")
+    with Fork("actors", len(members)) as fork, scope.execution.hearing():
+        block = _Block(scope, fork, members)
+        try:
+            try:
+                async with Group() as group:
+                    block.start(group)
+                    await asyncio.sleep(0)  # they open their mailboxes
+                    try:
+                        yield Team(scope, block.lives)
+                    except Suspended as error:
+                        block.suspended.append(error)  # the others go on
+                    except Exception as error:
+                        block.failure = block.failure or error
+                        raise
+                    await block.end(group, drain_s)
+            except BaseExceptionGroup:
+                # The first failure is raised in its place, outside of here: with its own causes.
+                if block.failure is None:
+                    raise
+            if block.failure is not None:
+                raise block.failure
+            if block.suspended:
+                raise fork.suspended(block.suspended)
+        finally:
+            if not block.suspended:
+                block.join()
+        block.close_dropped()
+
+
+class _Block:
+    """Actors at work beside the code of a block."""
+
+    def __init__(self, scope: Scope, fork: Fork, members: Sequence[Actor]) -> None:
+        self.failure: Exception | None = None
+        self.suspended: list[Suspended] = []
+        self.news = Waiters()
+        """An actor has nothing to do, or has ended."""
+        self.ending: int | None = None
+        """The event from which on they end as soon as nothing waits for them."""
+        self.is_over = fork.is_over
+        self.lives = [_Life(each, fork.place(i), scope, self) for i, each in enumerate(members)]
+        self._scope = scope
+        self._fork = fork
+        self._last: tuple[int, ...] | None = None
+
+    def start(self, group: Group) -> None:
+        for index in range(len(self.lives)):
+            if not self._fork.was_dropped(index):
+                group.start(self._branch(index), self._fork.context(index))
+
+    async def end(self, group: Group, drain_s: float | None) -> None:
+        """Let the actors end: when all is handled, or in the middle of it."""
+        if self._fork.has_met or not await self._drained(drain_s):
+            left = [index for index, life in enumerate(self.lives) if not life.has_ended]
+            self.join(dropped=left)
+            group.drop()
+        elif self.suspended:
+            group.drop()
+        else:
+            drained = note("end of actors", lambda _scope, _position: Looked(what="end of actors"))
+            self.ending = drained.seq
+            for life in self.lives:
+                life.wake()
+
+    def join(self, *, dropped: Iterable[int] = ()) -> None:
+        """What comes next follows from what the actors did, and from what the block did."""
+        if self._last is None:
+            self._last = self._scope.take_causes()
+        self._fork.join("fail_fast", dropped=dropped)
+        for seq in self._last:
+            self._scope.follow(seq)
+
+    def close_dropped(self) -> None:
+        """Senders need not wait for those that were cancelled."""
+        for index, life in enumerate(self.lives):
+            if self._fork.was_dropped(index) or not life.has_closed:
+                close_mailbox(life.actor.name)
+
+    async def _drained(self, drain_s: float | None) -> bool:
+        """Whether all has been handled, within the time given."""
+        if self._scope.place in self._scope.execution.replay.notes:
+            return True
+        limit = asyncio.timeout(drain_s)
+        try:
+            async with limit:
+                while not all(life.is_idle for life in self.lives):
+                    await self.news.wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        return True
+
+    async def _branch(self, index: int) -> None:
+        life = self.lives[index]
+        self._fork.begin(index)
+        try:
+            await life.live()
+            self._fork.check_complete(index)
+        except BaseException as error:
+            self._fork.failed(error)
+            if isinstance(error, Suspended):
+                self.suspended.append(error)  # the others go on
+                return
+            if isinstance(error, Exception):
+                self.failure = self.failure or error
+            raise
+        finally:
+            life.has_ended = True
+            self.news.wake()
+
+
+class _Life:
+    """One actor at work, in a branch of its own."""
+
+    def __init__(self, actor: Actor, place: str, scope: Scope, block: _Block) -> None:
+        self.actor = actor
+        self.has_ended = False
+        self.has_closed = False
+        self._place = place
+        self._block = block
+        self._log = scope.execution.log
+        self._notes = scope.execution.replay.notes
+        self._first = self._log.values.encode(actor.state, f"the state of actor {actor.name!r}")
+        self._waits = False
+
+    @property
+    def is_idle(self) -> bool:
+        """It does nothing, and nothing waits for it."""
+        return self.has_ended or (self._waits and not self._box.waiting)
+
+    def wake(self) -> None:
+        """Let it look whether it is to end."""
+        if not self.has_ended:
+            self._box.changed.wake()
+
+    def state(self, position: int) -> Any:
+        """What the last message that was handled before ``position`` left."""
+        decode = self._log.values.decode
+        left = self._log.fold(Handlings).state(self._place, position, decode)
+        return decode(self._first) if left is msgspec.UNSET else left
+
+    async def live(self) -> None:
+        """Handle what comes, until told to end."""
+        actor = self.actor
+        Mailbox[Any](actor.name, topics=actor.topics, capacity=actor.capacity)
+        scope = own_scope(actor.name, actor.name)
+        while await self._something_waits(scope):
+            if await self._handle(take(actor.name)):
+                break
+        if self._block.ending is not None:
+            scope.follow(self._block.ending)
+        close_mailbox(actor.name)
+        self.has_closed = True
+
+    @property
+    def _box(self) -> Box:
+        return self._log.fold(Post).boxes[self.actor.name]
+
+    async def _something_waits(self, scope: Scope) -> bool:
+        """Wait for a message; False if there will be none.
+
+        Not a call: nobody can cancel the wait but the block, and then nothing follows it.
+        """
+        box, block = self._box, self._block
+        while (recorded := self._notes.get(scope.place)) is None:
+            if not block.is_over and (box.waiting or block.ending is not None):
+                return bool(box.waiting)
+            self._waits = True
+            block.news.wake()
+            await box.changed.wait()
+            self._waits = False
+        return not isinstance(recorded.event, MailboxClosed)
+
+    async def _handle(self, message: Message[Any]) -> bool:
+        """Whether the actor is to stop."""
+        actor = self.actor
+
+        async def body(scope: CallScope) -> Any:
+            scope.agent = actor.name
+            return await with_attempts(
+                scope,
+                lambda _inner: actor.handler(self.state(scope.start), message),
+                lambda attempt: 0.0 if attempt <= actor.restarts else None,
+            )
+
+        try:
+            made = await call("handle", actor.name, [message.body], body)
+        except Exception as error:
+            if actor.on_failure == "stop" or is_final(error):
+                raise
+            failure = error  # dealt with outside of here: the actor goes on past it
+        else:
+            if not isinstance(made, Handled):
+                return False
+            if made.reply is not msgspec.UNSET and message.asks:
+                await reply(message, made.reply, sender=actor.name)
+            return made.stop
+        await send(f"{actor.name}/dead", message.body, sender=message.sender)
+        if message.asks:
+            await reply(message, failure, sender=actor.name)
+        return False
+
+
+class Handlings:
+    """What actors have made of their messages: a :class:`accord.log.log.Fold`."""
+
+    def __init__(self) -> None:
+        self.handled: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.restarts: Counter[str] = Counter()
+        self._begun: dict[int, CallStarted] = {}
+        self._made: dict[str, list[tuple[int, Value]]] = {}
+        """What was returned, at each actor's place, with the number of the event."""
+
+    def add(self, envelope: Envelope) -> None:
+        """Take in the next event."""
+        event = envelope.event
+        match event:
+            case CallStarted(kind="handle"):
+                self._begun[envelope.seq] = event
+            case CallFinished() if event.call in self._begun:
+                self.handled[self._begun[event.call].name] += 1
+                place = envelope.scope.rpartition("/")[0]
+                self._made.setdefault(place, []).append((envelope.seq, event.output))
+            case CallFailed() if event.call in self._begun:
+                self.failed[self._begun[event.call].name] += 1
+            case AttemptFailed() if event.call in self._begun:
+                self.restarts[self._begun[event.call].name] += 1
+            case _:
+                pass
+
+    def state(self, place: str, position: int, decode: Callable[[Value], Any]) -> Any:
+        """What the actor at ``place`` has made of its state before ``position``, else UNSET."""
+        made = self._made.get(place, [])
+        for index in reversed(range(len(made))):
+            seq, value = made[index]
+            if seq >= position:
+                continue
+            returned = decode(value)
+            state = returned.state if isinstance(returned, Handled) else returned
+            if state is not msgspec.UNSET:
+                return state
+            del made[index]  # it says nothing of the state, now or later
+        return msgspec.UNSET
+
+
+def _check(members: Sequence[Actor], drain_s: float | None) -> None:
+    names = [each.name for each in members]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not members or twice:
+        what = f"two are called {twice[0]!r}" if twice else "there is none"
+        raise UsageError(f"actors: at least one, each with a name of its own; {what}")
+    if drain_s is not None and not drain_s >= 0:
+        raise UsageError(f"actors: drain_s is a time of at least 0 or None, not {drain_s!r}")
+
+
+def _is_async(handler: object) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004  # of an object, it may be async
+    return any(map(inspect.iscoroutinefunction, (handler, call)))
