@@ -1,8 +1,8 @@
 """Several attempts within one call, each of which makes its calls at places of its own.
 
 So a replay finds them, and a call that was cut off goes on with the attempt that it had come to. A
-further attempt is no way around what is to be told: a mistake of the flow's, a failure of the log, or
-an effect that may have happened.
+further attempt is no way around what is to be told: a mistake of the flow's, a failure of the log,
+or an effect that may have happened.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ CallKind = Literal[
     "search",
     "interrupt",
 ]
-"""What a call is. ``request`` is one logical model request, whatever attempts it took; ``handle`` is
-what an actor does about one message; ``send``, ``receive`` and ``watch`` wait for others of the run,
-``search`` looks in a memory, ``interrupt`` asks a person."""
+"""What a call is. ``request`` is one logical model request, whatever attempts it took; ``handle``
+is what an actor does about one message; ``send``, ``receive`` and ``watch`` wait for others of the
+run, ``search`` looks in a memory, ``interrupt`` asks a person."""
 
 Space = Literal["board", "mail", "memory", "events"]
 """Where things are written for others to read: folds of the same facts."""

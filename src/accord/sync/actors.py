@@ -1,28 +1,29 @@
 """Actors: each has a name, a mailbox and a state, and handles one message at a time.
 
-Choose them where parts of the work talk to each other and none waits for all (that is ``gather``), or
-where only one at a time may change something. A message costs four small events (sent, taken, handling
-begun, handled) and the state that it leaves; there is no point where all meet.
+Choose them where parts of the work talk to each other and none waits for all (that is ``gather``),
+or where only one at a time may change something. A message costs four small events (sent, taken,
+handling begun, handled) and the state that it leaves; there is no point where all meet.
 
 ::
 
     async def count(total: int, message: Message[int]) -> int:
         return total + message.body
 
+
     async with actors(Actor("counter", count, state=0)) as team:
         await send("counter", 5)
     team.state("counter")
 
-They live beside the block. When it ends, what waits in their mailboxes is handled to the end, with all
-that this leads to; then they end, too. If the block fails, or an actor's failure is not to be skipped,
-all are cancelled, and the first failure is raised.
+They live beside the block. When it ends, what waits in their mailboxes is handled to the end, with
+all that this leads to; then they end, too. If the block fails, or an actor's failure is not to be
+skipped, all are cancelled, and the first failure is raised.
 
-An actor's state is what its last handled message left, read off the log each time: what a handler that
-failed has done to it is forgotten. A handler sends at once; what it returns as a reply goes out once the
-message is handled. On a resume, what was handled is not handled again.
+An actor's state is what its last handled message left, read off the log each time: what a handler
+that failed has done to it is forgotten. A handler sends at once; what it returns as a reply goes
+out once the message is handled. On a resume, what was handled is not handled again.
 
-Actors that wait for each other's replies, or for room in each other's full mailboxes, wait for ever:
-give ``ask`` and ``send`` a ``timeout_s`` where messages go round.
+Actors that wait for each other's replies, or for room in each other's full mailboxes, wait for
+ever: give ``ask`` and ``send`` a ``timeout_s`` where messages go round.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ Handler = Callable[[Any, Message[Any]], Awaitable[Any]]
 class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a handler returns if there is more to say than the new state.
 
-    Without a ``state``, it stays as it was. ``reply`` goes to who asked, if anybody did. With ``stop``,
-    the actor takes no more messages.
+    Without a ``state``, it stays as it was. ``reply`` goes to who asked, if anybody did. With
+    ``stop``, the actor takes no more messages.
     """
 
     state: Any = msgspec.UNSET
@@ -96,9 +97,9 @@ class Actor:
     ``capacity``    the most messages that wait for it; then senders do
     ``restarts``    how often a message is tried again if its handler fails, with the state from
                     before it; the calls that the handler had made are made again
-    ``on_failure``  what then: ``stop`` raises the failure and ends all; ``skip`` sends the message on
-                    to ``NAME/dead`` (a dead letter, unless somebody takes it), raises the failure
-                    where it was asked, and goes on with the next one
+    ``on_failure``  what then: ``stop`` raises the failure and ends all; ``skip`` sends the message
+                    on to ``NAME/dead`` (a dead letter, unless somebody takes it), raises the
+                    failure where it was asked, and goes on with the next one
     """
 
     name: str
@@ -193,10 +194,10 @@ def actor_statistics(log: Log, name: str) -> ActorStatistics:
 
 @asynccontextmanager
 async def actors(*members: Actor, drain_s: float | None = None) -> AsyncGenerator[Team]:
-    """``async with actors(a, b) as team:`` lets actors live beside the block.
+    """Let actors live beside the block of an ``async with``, which gets the :class:`Team`.
 
-    When the block ends, they handle all that waits; after ``drain_s`` (0: at once), what they are at is
-    cancelled, and the rest is left as dead letters.
+    When the block ends, they handle all that waits; after ``drain_s`` (0: at once), what they are
+    at is cancelled, and the rest is left as dead letters.
     """
     _check(members, drain_s)
     scope = own_scope("actors", "actors")
