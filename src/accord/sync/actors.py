@@ -49,6 +49,7 @@ from accord.comm.mailbox import (
     take,
 )
 from accord.comm.post import Box, Post
+from accord.clock import NANOSECONDS
 from accord.errors import UsageError
 from accord.flow.attempts import is_final, with_attempts
 from accord.flow.call import call
@@ -58,6 +59,7 @@ from accord.flow.scope import CallScope, Scope, own_scope
 from accord.flow.suspend import Suspended
 from accord.log.events import (
     AttemptFailed,
+    CallCancelled,
     CallFailed,
     CallFinished,
     CallStarted,
@@ -211,14 +213,17 @@ async def actors(*members: Actor, drain_s: float | None = None) -> AsyncGenerato
                     try:
                         yield Team(scope, block.lives)
                     except Suspended as error:
-                        block.suspended.append(error)  # the others go on
+                        block.suspended.append(error)
+                        await block.drained()  # the others go on
+                        group.drop()
                     except Exception as error:
                         block.failure = block.failure or error
                         raise
-                    await block.end(group, drain_s)
+                    else:
+                        await block.end(group, drain_s)
             except BaseExceptionGroup:
                 # The first failure is raised in its place, outside of here: with its own causes.
-                if block.failure is None:
+                if block.failure is None and not block.suspended:
                     raise
             if block.failure is not None:
                 raise block.failure
@@ -253,7 +258,8 @@ class _Block:
 
     async def end(self, group: Group, drain_s: float | None) -> None:
         """Let the actors end: when all is handled, or in the middle of it."""
-        if self._fork.has_met or not await self._drained(drain_s):
+        left_s = None if drain_s is None else self._left_s(drain_s)
+        if self._fork.has_met or not await self.drained(left_s):
             left = [index for index, life in enumerate(self.lives) if not life.has_ended]
             self.join(dropped=left)
             group.drop()
@@ -279,11 +285,11 @@ class _Block:
             if self._fork.was_dropped(index) or not life.has_closed:
                 close_mailbox(life.actor.name)
 
-    async def _drained(self, drain_s: float | None) -> bool:
-        """Whether all has been handled, within the time given."""
+    async def drained(self, left_s: float | None = None) -> bool:
+        """Wait until all has been handled; False if that takes longer."""
         if self._scope.place in self._scope.execution.replay.notes:
             return True
-        limit = asyncio.timeout(drain_s)
+        limit = asyncio.timeout(left_s)
         try:
             async with limit:
                 while not all(life.is_idle for life in self.lives):
@@ -294,23 +300,45 @@ class _Block:
             return False
         return True
 
+    def _left_s(self, drain_s: float) -> float:
+        """Of ``drain_s`` since the block ended: before a crash, perhaps."""
+        ended = note("end of a block", lambda _scope, _position: Looked(what="end of a block"))
+        return drain_s - (self._scope.execution.log.now() - ended.at) / NANOSECONDS
+
     async def _branch(self, index: int) -> None:
         life = self.lives[index]
         self._fork.begin(index)
         try:
             await life.live()
             self._fork.check_complete(index)
+            return
+        except Suspended as error:
+            self._fork.failed(error)
+            self.suspended.append(error)
         except BaseException as error:
             self._fork.failed(error)
-            if isinstance(error, Suspended):
-                self.suspended.append(error)  # the others go on
-                return
             if isinstance(error, Exception):
                 self.failure = self.failure or error
             raise
         finally:
             life.has_ended = True
             self.news.wake()
+        await self._standstill()
+
+    async def _standstill(self) -> None:
+        """The others go on, until all that they do is wait: for this actor, as like as not.
+
+        To end a wait loses nothing: it is made again when the run is resumed with the answer.
+        """
+        log = self._scope.execution.log
+        seen = -1
+        while seen != len(log.envelopes) or log.fold(Work).open:
+            seen = len(log.envelopes)
+            if log.fold(Work).open:
+                await log.changed(seen)
+            else:
+                await asyncio.sleep(0)
+        raise _StandstillError
 
 
 class _Life:
@@ -405,6 +433,27 @@ class _Life:
         return False
 
 
+class _StandstillError(Exception):
+    """Lets go of a block that waits for an actor that waits for a person."""
+
+
+class Work:
+    """Calls that do more than wait for others: a :class:`accord.log.log.Fold`."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+
+    def add(self, envelope: Envelope) -> None:
+        """Take in the next event."""
+        match envelope.event:
+            case CallStarted(kind="request" | "step" | "tool" | "sleep" | "search"):
+                self.open.add(envelope.seq)
+            case CallFinished(call=call) | CallFailed(call=call) | CallCancelled(call=call):
+                self.open.discard(call)
+            case _:
+                pass
+
+
 class Handlings:
     """What actors have made of their messages: a :class:`accord.log.log.Fold`."""
 
@@ -413,6 +462,8 @@ class Handlings:
         self.failed: Counter[str] = Counter()
         self.restarts: Counter[str] = Counter()
         self._begun: dict[int, CallStarted] = {}
+        self._failed: set[str] = set()
+        """The places of messages that failed for good."""
         self._made: dict[str, list[tuple[int, Value]]] = {}
         """What was returned, at each actor's place, with the number of the event."""
 
@@ -424,9 +475,13 @@ class Handlings:
                 self._begun[envelope.seq] = event
             case CallFinished() if event.call in self._begun:
                 self.handled[self._begun[event.call].name] += 1
+                if envelope.scope in self._failed:  # and was made again
+                    self._failed.remove(envelope.scope)
+                    self.failed[self._begun[event.call].name] -= 1
                 place = envelope.scope.rpartition("/")[0]
                 self._made.setdefault(place, []).append((envelope.seq, event.output))
-            case CallFailed() if event.call in self._begun:
+            case CallFailed() if event.call in self._begun and envelope.scope not in self._failed:
+                self._failed.add(envelope.scope)
                 self.failed[self._begun[event.call].name] += 1
             case AttemptFailed() if event.call in self._begun:
                 self.restarts[self._begun[event.call].name] += 1

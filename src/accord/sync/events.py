@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from accord.clock import NANOSECONDS
@@ -322,9 +323,14 @@ class _Source:
     def _is_below(self, name: str) -> bool:
         assert self.kind is not None
         try:
-            return issubclass(find_type(name, None), self.kind)
+            return issubclass(_class(name), self.kind)
         except UnknownTypeError:
             return False  # it has gone: whatever it was, nobody can ask for it
+
+
+@lru_cache(maxsize=256)
+def _class(name: str) -> type:
+    return find_type(name, None)
 
 
 def _source(wanted: object) -> _Source:
