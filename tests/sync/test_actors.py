@@ -19,13 +19,14 @@ from accord.errors import (
     UsageError,
 )
 from accord.log.events import CallStarted, MailboxClosed, MessageTaken, Written
-from accord.sync.actors import Actor, Handled, actor_statistics, actors, answering
+from accord.sync.actor import Actor, Handled, actor_statistics, answering
+from accord.sync.actors import actors
 from accord.testing.scripted import ScriptedEngine
 from tests.sync.replays import book, cut_anywhere, play, resume, wait
 
 
 @dataclass
-class Flaky(Exception):
+class FlakyError(Exception):
     """Fails with what it was given."""
 
     what: str
@@ -33,7 +34,7 @@ class Flaky(Exception):
 
 @step(pure=True)
 async def fail(what: str) -> None:
-    raise Flaky(what)
+    raise FlakyError(what)
 
 
 async def add(total: int, message: Message[int]) -> int:
@@ -307,7 +308,7 @@ def test_after_so_many_restarts_the_failure_ends_all() -> None:
     failures.update(x=2)
     other_was_cancelled.clear()
     ending = play(flow)
-    assert ending.value == Flaky("x")
+    assert ending.value == FlakyError("x")
     assert other_was_cancelled
     assert actor_statistics(ending.log, "a").failed == 1
 
@@ -316,7 +317,7 @@ def test_a_skipped_message_is_a_dead_letter_and_who_asked_is_told() -> None:
     async def flow() -> Any:
         async with actors(Actor("a", spoil, state=[], restarts=1, on_failure="skip")) as team:
             await send("a", "x")
-            with pytest.raises(Flaky, match="y"):
+            with pytest.raises(FlakyError, match="y"):
                 await ask("a", "y")
             await send("a", "z")
         return team.state("a"), team.statistics("a")
@@ -355,7 +356,7 @@ def test_a_mistake_of_the_flow_is_not_skipped() -> None:
 
 
 def test_a_person_s_answer_is_waited_for_and_the_others_go_on() -> None:
-    """The actor that asks stops the run; what it was at is gone on with when the answer is there."""
+    """The run stops, and goes on with what the actor was at when the answer is there."""
 
     async def clerk(seen: list[str], message: Message[str]) -> list[str]:
         booked = await book(message.body)
@@ -411,10 +412,10 @@ def test_a_failing_block_cancels_its_actors() -> None:
             async with actors(Actor("slow", slow)):
                 await send("slow", 1)
                 await sleep(1)
-                raise ValueError("no more")
-        except ValueError as error:
+                await fail("no more")
+        except FlakyError as error:
             await send("slow", 2)
-            return str(error), await book("after")
+            return error.what, await book("after")
 
     assert cut_anywhere(flow).value == ("no more", "booked after")
 
@@ -472,7 +473,7 @@ async def handled() -> Any:
             await send("a", "good")
             await send("b", "bad")
             await sleep(1000)
-    except Flaky as error:
+    except FlakyError as error:
         caught = error.what
     await send("a", "late")
     return caught, await book("after")
@@ -515,9 +516,7 @@ def test_an_effect_that_may_have_happened_is_told_not_tried_again() -> None:
 
     full = play(flow)
     begun = next(
-        e.seq
-        for e in full.envelopes
-        if isinstance(e.event, CallStarted) and e.event.kind == "step"
+        e.seq for e in full.envelopes if isinstance(e.event, CallStarted) and e.event.kind == "step"
     )
     again = resume(flow, full, begun + 1)
     assert "may have happened" in str(again.value)

@@ -20,6 +20,7 @@ a replay sees the same.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from accord.errors import CallTimeoutError, EventsEndedError, UnknownTypeError, 
 from accord.flow.call import call
 from accord.flow.note import note, note_when
 from accord.flow.scope import CallScope, Scope, current_scope
-from accord.log.events import Looked, Noted, Reducer, Space, Written
+from accord.log.events import Envelope, Looked, Noted, Reducer, Space, Written
 from accord.log.log import Log
 from accord.log.types import find_type, type_name
 
@@ -156,12 +157,10 @@ class Subscription(Generic[E]):
         self._where = where
         self._until = until
         opened = _look(f"subscribe to {source.title}")
+        self._what = f"event of {source.title}, subscribed at {opened}"
         self._begin = opened if from_now else 0
-        self._seen = self._begin
-        """The number of the event that was delivered last."""
         self._passed = self._begin
-        """Up to here, there is nothing that was not delivered."""
-        self._delivered = 0
+        """Up to here, there is nothing to deliver."""
         self._closed = False
         self._closed_at: int | None = None
 
@@ -176,14 +175,14 @@ class Subscription(Generic[E]):
         title = self._source.title
         if self._closed:
             raise EventsEndedError(f"the subscription to {title} has ended; make another with on()")
-        log, hearing = self._log, nullcontext()
+        hearing = nullcontext()
         if self._source.is_outside:
             hearing = current_scope("next()").execution.hearing()
         try:
             with hearing:
                 looked = await note_when(
                     self,
-                    f"event of {title}",
+                    self._what,
                     self._decide,
                     kind="watch",
                     name=title,
@@ -196,12 +195,8 @@ class Subscription(Generic[E]):
             ) from error
         assert isinstance(looked.event, Looked)
         if not looked.event.took:
-            self._closed = True
             raise EventsEndedError(f"the subscription to {title} has come to its end")
-        number = looked.event.took[0]
-        self._seen = max(self._seen, number)
-        self._delivered += 1
-        return _event(log, number)
+        return _event(self._log, looked.event.took[0])
 
     def close(self) -> None:
         """No more events are delivered from here on."""
@@ -212,18 +207,22 @@ class Subscription(Generic[E]):
     def statistics(self) -> SubscriptionStatistics:
         """How it stands. For people: it is not recorded, so no flow may depend on it."""
         ends = [end for end in (self._closed_at, self._ends_at()) if end is not None]
-        left = [number for number in self._numbers(self._seen) if self._is_wanted(number)]
+        numbers = self._source.numbers(self._log, self._last)
+        left = [number for number in numbers if self._is_wanted(number)]
         late = sum(number > min(ends) for number in left) if ends else 0
-        return SubscriptionStatistics(
-            delivered=self._delivered, waiting=len(left) - late, late=late
-        )
+        delivered = self._log.fold(Deliveries).count[self._what]
+        return SubscriptionStatistics(delivered=delivered, waiting=len(left) - late, late=late)
 
     def met(self) -> bool:
         """There is something to see: an event, or the end."""
-        return self._following() is not None
+        following = self._following()
+        return following is not None and following.failure is None
 
     def changed(self) -> Awaitable[None]:
         """Returns when there may be something to see."""
+        following = self._following()
+        if following is not None and following.failure is not None:
+            raise following.failure
         sources = [self._source] if self._until is None else [self._source, self._until]
         return any_written([(space_of(self._log, each.space), each.pattern) for each in sources])
 
@@ -248,22 +247,30 @@ class Subscription(Generic[E]):
     def _log(self) -> Log:
         return current_scope(f"a subscription to {self._source.title}").execution.log
 
+    @property
+    def _last(self) -> int:
+        """The number of the event that was delivered last, to whichever branch."""
+        return self._log.fold(Deliveries).last.get(self._what, self._begin)
+
     def _decide(self, scope: Scope, _position: int) -> Noted:
         took: tuple[int, ...] = ()
         following = self._following()
         if following is not None:
             scope.follow(following.number)
             took = () if following.is_end else (following.number,)
-        return Looked(what=f"event of {self._source.title}", by=scope.agent, took=took)
+        return Looked(what=self._what, by=scope.agent, took=took)
 
     def _following(self) -> _Following | None:
         """What comes next, if it has come."""
         end = self._ends_at()
-        for number in self._numbers(max(self._seen, self._passed)):
+        for number in self._source.numbers(self._log, max(self._last, self._passed)):
             if end is not None and number >= end:
                 break
-            if self._is_wanted(number):
-                return _Following(number, is_end=False)
+            try:
+                if self._is_wanted(number):
+                    return _Following(number)
+            except UsageError as error:
+                return _Following(number, failure=error)
             self._passed = number
         return None if end is None else _Following(end, is_end=True)
 
@@ -272,9 +279,6 @@ class Subscription(Generic[E]):
         if self._until is None:
             return None
         return next(self._until.numbers(self._log, self._begin), None)
-
-    def _numbers(self, after: int) -> Iterator[int]:
-        return self._source.numbers(self._log, after)
 
     def _is_wanted(self, number: int) -> bool:
         if self._where is None:
@@ -292,7 +296,24 @@ class _Following(NamedTuple):
     """What a subscription comes to next."""
 
     number: int
-    is_end: bool
+    is_end: bool = False
+    failure: UsageError | None = None
+    """There is no telling whether it is wanted."""
+
+
+class Deliveries:
+    """What subscriptions have delivered: a :class:`accord.log.log.Fold`."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.last: dict[str, int] = {}
+
+    def add(self, envelope: Envelope) -> None:
+        """Take in the next event."""
+        event = envelope.event
+        if isinstance(event, Looked) and event.took:
+            self.count[event.what] += 1
+            self.last[event.what] = event.took[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
