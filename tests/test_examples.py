@@ -34,7 +34,10 @@ def command(*arguments: str, url: str = "", log: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["chat.py", "crew.py", "own_engine.py", "resume.py", "team.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["actors.py", "chat.py", "crew.py", "events.py", "own_engine.py", "resume.py", "team.py"],
+)
 def test_an_example_prints_what_it_says(name: str) -> None:
     assert command(str(EXAMPLES / name)).strip() == shown(name)
 
