@@ -22,18 +22,20 @@ from accord.testing.scripted import ScriptedEngine
 
 @dataclass(frozen=True)
 class Alarm:
+    """Something is wrong."""
+
     level: int
     where: str
 
 
 @dataclass(frozen=True)
 class Fire(Alarm):
-    pass
+    """An alarm, and more than that."""
 
 
 @dataclass(frozen=True)
 class Morning:
-    pass
+    """The night is over."""
 
 
 async def sensors() -> str:

@@ -18,6 +18,7 @@ from typing import Any, Generic, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
@@ -27,6 +28,7 @@ from accord.comm.space import Spaces
 from accord.engine.base import Engine, Prices, Usage
 from accord.errors import UsageError
 from accord.flow.execution import Execution, Listener
+from accord.flow.forking import forked
 from accord.flow.load import (
     Flow,
     check_flow,
@@ -39,9 +41,11 @@ from accord.flow.load import (
 from accord.flow.main import run_flow
 from accord.flow.replay import Replay
 from accord.flow.suspend import questions_of
+from accord.log.blobs import Blobs
+from accord.log.codec import ValueCodec, blobs_in, encode_envelope
 from accord.log.events import RunFinished, RunResumed, RunStarted
 from accord.log.fold import Calls, index_calls
-from accord.log.log import Heartbeat, Log
+from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
@@ -218,6 +222,57 @@ class Runtime:
             execution = self._execution(log, gates, calls, started, listener)
             return await self._execute(execution, flow, inputs, first, opened)
 
+    async def afork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any],
+        flow: Flow | None = None,
+        *,
+        new_run_id: str | None = None,
+        listener: Listener | None = None,
+        opened: Opened | None = None,
+    ) -> Result[Any]:
+        """A new run that shares with another all that does not follow from ``changes``.
+
+        ``changes`` are other outputs of finished calls, by their places, as ``accord show`` tells
+        them; at the place ``""``, the list of other inputs of the run. Only what depends on them is
+        made again. The run forked from stays as it is.
+        """
+        original = read_log(self.store, run_id, self.clock)
+        started = started_of(index_calls(original.envelopes), run_id)
+        flow = flow or load_flow(started.flow)
+        check_name(new_run_id)
+        changed = Blobs(self.store.blob)
+        values = ValueCodec(changed)
+        outputs = {
+            place: values.encode(value, f"the change at {place!r}")
+            for place, value in changes.items()
+        }
+        name = self.store.create(new_run_id, flow_name(flow))
+        try:
+            began = replace(started, run=name, began_s=self.clock.epoch_s(), forked_from=run_id)
+            copied = [encode_envelope(e) for e in forked(original.envelopes, outputs, began)]
+            new = changed.pending
+            shared = blobs_in([*copied, *new.values()], lambda found: self._fetch(found, new))
+            lease = self.store.acquire(name, this_process())
+            self.store.append(lease, 0, copied, shared)
+            self.store.release(lease)
+        except BaseException:
+            self.store.delete(name)
+            raise
+        return await self.aresume(name, flow, listener=listener, opened=opened)
+
+    def fork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any],
+        flow: Flow | None = None,
+        *,
+        new_run_id: str | None = None,
+    ) -> Result[Any]:
+        """:meth:`afork`, from sync code."""
+        return in_own_loop(self._closing(self.afork(run_id, changes, flow, new_run_id=new_run_id)))
+
     def stream(
         self,
         flow: Flow,
@@ -352,6 +407,10 @@ class Runtime:
                 self.store.release(lease)
             else:
                 log.close()
+
+    def _fetch(self, digests: set[str], new: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Blobs of the store, but for those that are ``new``."""
+        return {d: new[d] for d in digests & new.keys()} | self.store.blobs(digests - new.keys())
 
     def _execution(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import cast
 
 from accord.engine.base import Engine, Reply, Request, TextDelta, ToolCall, Usage
 from accord.engine.size import size_of_calls, size_of_messages, size_of_tools
@@ -18,7 +17,7 @@ from accord.errors import EngineError, EngineProtocolError, TransientEngineError
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
-from accord.flow.scope import CallScope
+from accord.flow.scope import CallScope, current_scope
 from accord.log.events import AttemptFailed, Spent
 from accord.schedule.gate import Gate
 from accord.tokens.count import estimate
@@ -60,14 +59,23 @@ async def ask(
     request: Request, *, engine: Engine | None, retry: Retry, coordination: bool
 ) -> Reply:
     """Make the request through the run's gate, recorded as one call."""
+    budget = current_scope("a request").budget
 
     async def body(scope: CallScope) -> Measured:
-        return await _Asking(request, scope, scope.execution.gates.of(engine), retry).run()
+        asking = _Asking(request, scope, scope.execution.gates.of(engine), retry)
+        if budget is None:
+            return await asking.run()
+        most = _prompt_size(request) + (request.max_tokens or 0)
+        with budget.reserved(most, f"a request of {request.agent!r}"):
+            return await asking.run()
 
-    reply = await call(
+    reply: Reply = await call(
         "request", request.agent, [request], body, keep_input=True, coordination=coordination
     )
-    return cast("Reply", reply)
+    if budget is not None:
+        usage = reply.usage or _estimated(request, reply.text, reply.tool_calls)
+        budget.settle(usage.prompt + usage.completion)
+    return reply
 
 
 class _Asking:
@@ -110,7 +118,7 @@ class _Asking:
         self._text, self._first_at = [], None
         scope, agent = self._scope, self._request.agent
         listener = scope.execution.listener
-        async with self._gate.place():
+        async with self._gate.place(scope.priority):
             self._sent_at = self._log.now()
             if listener is not None:
                 await listener(Sent(scope.path, agent))
@@ -138,7 +146,7 @@ class _Asking:
 
     def _measured(self, reply: Reply, asked_at: int) -> Measured:
         ended_at = self._log.now()
-        usage = reply.usage or self._estimate(reply.text, reply.tool_calls)
+        usage = reply.usage or _estimated(self._request, reply.text, reply.tool_calls)
         spent = Spent(
             queued_ns=self._sent_at - asked_at,
             first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
@@ -163,15 +171,18 @@ class _Asking:
         """What the running attempt has cost: an engine bills what it had begun to send."""
         if not self._text:
             return None, None
-        usage = self._estimate("".join(self._text), ())
+        usage = _estimated(self._request, "".join(self._text), ())
         return usage, self._cost(usage)
-
-    def _estimate(self, text: str, tool_calls: tuple[ToolCall, ...]) -> Usage:
-        request = self._request
-        prompt = size_of_messages(request.messages) + size_of_tools(request.tools)
-        completion = estimate(text) + size_of_calls(tool_calls)
-        return Usage(prompt=prompt, completion=completion, estimated=True)
 
     def _cost(self, usage: Usage) -> float | None:
         prices = self._gate.capabilities.prices
         return None if prices is None else prices.cost(usage)
+
+
+def _prompt_size(request: Request) -> int:
+    return size_of_messages(request.messages) + size_of_tools(request.tools)
+
+
+def _estimated(request: Request, text: str, tool_calls: tuple[ToolCall, ...]) -> Usage:
+    completion = estimate(text) + size_of_calls(tool_calls)
+    return Usage(prompt=_prompt_size(request), completion=completion, estimated=True)

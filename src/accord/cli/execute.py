@@ -10,8 +10,9 @@ import argparse
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from accord.cli.exchange import call_at
 from accord.cli.failures import (
     FAILED,
     SUCCESS,
@@ -29,9 +30,10 @@ from accord.cli.stores import reading
 from accord.cli.streams import Answer, next_command, say
 from accord.clock import WallClock
 from accord.engine.select import select
-from accord.errors import AccordError, RunNotFoundError, UsageError
+from accord.errors import AccordError, RunNotFoundError, RunSuspendedError, UsageError
 from accord.flow.load import Flow, check_inputs, load_flow
-from accord.log.events import RunFinished
+from accord.graph.node import amended
+from accord.log.events import CallFinished, RunFinished
 from accord.log.fold import index_calls
 from accord.log.log import Log, read_log
 from accord.log.store.base import Store
@@ -59,6 +61,8 @@ class Ending:
             return "finished"
         if isinstance(self.error, KeyboardInterrupt | Interrupted):
             return "interrupted"
+        if isinstance(self.error, RunSuspendedError):
+            return "waiting"
         return "refused" if self.log is None else "failed"
 
     def attempt(self, work: Callable[[], None], options: argparse.Namespace) -> int:
@@ -100,7 +104,10 @@ class Ending:
             with suppress(AccordError):  # a log that cannot be read is what ``error`` says
                 told["usage"] = usage_of(index_calls(self.log.envelopes))
                 told["tax"] = tax_of(self.log).to_dict()
-        if self.error is not None and self.status != "interrupted":
+        if isinstance(self.error, RunSuspendedError):
+            asked = self.error.questions
+            told["questions"] = [{"id": each.id, "question": each.question} for each in asked]
+        elif self.error is not None and self.status != "interrupted":
             told["error"] = describe(self.error)
         return told
 
@@ -113,6 +120,11 @@ def run_command(options: argparse.Namespace) -> int:
 def resume_command(options: argparse.Namespace) -> int:
     """``accord resume``."""
     return _conclude(options, _resume)
+
+
+def fork_command(options: argparse.Namespace) -> int:
+    """``accord fork``."""
+    return _conclude(options, _fork)
 
 
 def _conclude(
@@ -188,13 +200,56 @@ def _resume(options: argparse.Namespace, ending: Ending) -> None:
             repeat_unknown=options.repeat_unknown,
         ) as runtime:
             ending.result = await ending.watched(
-                runtime.aresume, options.run, flow, quiet=options.json
+                runtime.aresume,
+                options.run,
+                flow,
+                quiet=options.json,
+                answers=dict(options.answers or []),
             )
         ending.log = ending.result.log
 
     drive(work())
     if finished:
         say(f"run {options.run} had finished; this is its recorded output")
+
+
+def _fork(options: argparse.Namespace, ending: Ending) -> None:
+    with reading(options.log) as store:
+        log = read_log(store, options.run, WallClock())
+        started = started_of(index_calls(log.envelopes), options.run)
+        changes = _changes(log, options)
+        _check_free(store, options.new_run)
+    flow = _flow_again(started.flow, options.flow, finished=False)
+
+    async def work() -> None:
+        async with Runtime(
+            engine=options.engine or started.engine,
+            model=options.model or started.model or None,
+            log=options.log,
+        ) as runtime:
+            ending.result = await ending.watched(
+                runtime.afork,
+                options.run,
+                changes,
+                flow,
+                quiet=options.json,
+                new_run_id=options.new_run,
+            )
+
+    drive(work())
+
+
+def _changes(log: Log, options: argparse.Namespace) -> dict[str, Any]:
+    """The place of the event, and what the call there gave instead."""
+    if options.event == 0:
+        return {"": cast("Any", options.value if type(options.value) is list else [options.value])}
+    call = call_at(log, options)
+    if call.started.kind != "node" or not isinstance(call.ended, CallFinished):
+        return {call.scope: options.value}
+    update: Any = options.value
+    if type(update) is not dict:
+        raise UsageError(f"a node writes a JSON object of keys, not {options.value!r}")
+    return {call.scope: amended(log.values.decode(call.ended.output), update)}
 
 
 def _flow_again(recorded: str, given: str | None, *, finished: bool) -> Flow | None:

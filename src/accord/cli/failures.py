@@ -4,6 +4,7 @@
  0    success
  1    the run failed, or a fault was found
  2    the command asked for something that cannot be
+ 3    the run waits for an answer
 130   interrupted
 ====  =================================================================================
 """
@@ -25,11 +26,12 @@ from accord.errors import (
     FlowChangedError,
     RunLockedError,
     RunNotFoundError,
+    RunSuspendedError,
     UnknownOutcomeError,
     UsageError,
 )
 
-SUCCESS, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+SUCCESS, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 FRAMES = 3
 _LIBRARIES = tuple(
     {
@@ -61,6 +63,9 @@ def tell(
         else:
             say(f"run {run} was interrupted; go on with: {next_command('resume', run, log)}")
         return INTERRUPTED
+    if isinstance(error, RunSuspendedError):
+        say(*(clean(line) for line in f"accord: {error}".split("\n")))
+        return WAITING
     if debug or os.environ.get("ACCORD_DEBUG") == "1":
         say("".join(traceback.format_exception(error)).rstrip())
     for line in message_of(error, run, log):

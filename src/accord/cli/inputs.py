@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from accord.errors import UsageError
 
@@ -22,6 +24,14 @@ def read_inputs(given: Sequence[Given]) -> list[str]:
     if sum(each == ("--input", "-") for each in given) > 1:
         raise UsageError("stdin can be one input only; give the others as files (--input FILE)")
     return [each.value if each.option == "--text" else _read(each.value) for each in given]
+
+
+def value_of(text: str) -> Any:
+    """What a value on the command line means: JSON, or else the text as it stands."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _read(path: str) -> str:

@@ -12,7 +12,13 @@ from accord.cli.streams import Answer, say
 from accord.errors import UsageError
 from accord.log.store.base import Pruned, RunInfo
 
-STYLES = {"failed": "red", "unreadable": "red", "stopped": "yellow", "running": "bold"}
+STYLES = {
+    "failed": "red",
+    "unreadable": "red",
+    "stopped": "yellow",
+    "running": "bold",
+    "waiting": "yellow",
+}
 DAY_S = 24 * 3600
 
 

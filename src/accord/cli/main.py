@@ -14,7 +14,7 @@ from importlib import import_module
 
 from accord._version import __version__
 from accord.cli.failures import FAILED, INTERRUPTED, USAGE, Interrupted, tell
-from accord.cli.inputs import Given
+from accord.cli.inputs import Given, value_of
 from accord.cli.interrupt import treat_sigterm_as_ctrl_c
 from accord.cli.streams import open_standard_streams, say, silence_stdout
 from accord.engine.base import Prices
@@ -23,8 +23,11 @@ COMMANDS = {
     "demo": "accord.cli.demo:demo_command",
     "run": "accord.cli.execute:run_command",
     "resume": "accord.cli.execute:resume_command",
+    "fork": "accord.cli.execute:fork_command",
+    "signal": "accord.cli.outside:signal_command",
     "runs": "accord.cli.listing:runs_command",
     "show": "accord.cli.show:show_command",
+    "why": "accord.cli.why:why_command",
     "tax": "accord.cli.show:tax_command",
     "doctor": "accord.cli.doctor:doctor_command",
     "prune": "accord.cli.listing:prune_command",
@@ -61,7 +64,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="accord",
         description="Runs teams of agents, durably, and says where their tokens and seconds went.",
-        epilog="Exit codes: 0 success, 1 the run failed, 2 bad usage, 130 interrupted.",
+        epilog="Exit codes: 0 success, 1 the run failed, 2 bad usage, 3 it waits for an answer, "
+        "130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"accord {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks (or ACCORD_DEBUG=1)")
@@ -78,8 +82,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo(add("demo", "a team of agents writes a report; the tax table of the run"))
     _add_run(add("run", "run a flow of yours"))
     _add_resume(add("resume", "go on with a run that stopped"))
+    _add_fork(add("fork", "a new run in which one call of another had given something else"))
+    _add_signal(add("signal", "send a message to a run, or answer a question of it"))
     _add_runs(add("runs", "list the runs in the log, newest first"))
     _add_show(add("show", "the calls of a run as a tree, or what one of them was sent and gave"))
+    _add_why(add("why", "what an event of a run followed from, back to the beginning"))
     _add_tax(add("tax", "where every token and every second of a run went; or of a message log"))
     _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
     _add_prune(add("prune", "remove old runs from the log"))
@@ -134,7 +141,46 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make effects again of which the log doesn't say if they happened",
     )
+    parser.add_argument(
+        "--answer",
+        metavar="ID=VALUE",
+        dest="answers",
+        action="append",
+        type=_answer,
+        help="to a question that the run waits for; VALUE is JSON, or text",
+    )
     parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_fork(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_name)
+    parser.add_argument("event", metavar="EVENT", type=_whole(0), help="of the call, in the tree")
+    parser.add_argument(
+        "value",
+        metavar="VALUE",
+        type=value_of,
+        help="what it gave instead, JSON or text; of a node, the keys that differ; of event 0, the "
+        "list of the run's inputs",
+    )
+    parser.add_argument("--run", metavar="RUN", dest="new_run", type=_name, help="the new name")
+    _add_engine(parser, default="the one recorded")
+    parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
+    _add_log(parser)
+    _add_json(parser)
+
+
+def _add_signal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_name)
+    parser.add_argument("name", metavar="NAME", help="a mailbox, or the id of a question")
+    parser.add_argument("value", metavar="VALUE", type=value_of, help="JSON, or text")
+    _add_log(parser)
+
+
+def _add_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_name)
+    parser.add_argument("event", metavar="EVENT", type=_whole(0), help="its number")
     _add_log(parser)
     _add_json(parser)
 
@@ -236,6 +282,14 @@ def _prices(text: str) -> Prices:
         msg = f"{text!r} is not two prices, such as 2.50,0.25"
         raise argparse.ArgumentTypeError(msg)
     return Prices(prompt=prompt, cached=cached, completion=0.0)
+
+
+def _answer(text: str) -> tuple[str, object]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        msg = f"{text!r} is not an answer, such as 0/2=yes"
+        raise argparse.ArgumentTypeError(msg)
+    return name, value_of(value)
 
 
 def _days(text: str) -> float:

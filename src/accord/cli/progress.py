@@ -27,7 +27,15 @@ RECENT = 4
 """How many that have ended stay in view."""
 
 State = Literal[
-    "queued", "reading prompt", "writing", "working", "retrying", "done", "failed", "cancelled"
+    "queued",
+    "reading prompt",
+    "writing",
+    "working",
+    "retrying",
+    "done",
+    "failed",
+    "cancelled",
+    "waiting",
 ]
 
 
@@ -123,7 +131,7 @@ class Progress:
             work.state = "failed"
             work.error = failure(ended.error)
         else:
-            work.state = "cancelled"
+            work.state = "waiting" if ended.suspended else "cancelled"
         if work.state != "done":
             self._given_up[envelope.scope] = work
         self.recent.append(work)

@@ -24,6 +24,7 @@ from accord.cli.streams import Answer, next_command
 from accord.cli.tree import Node, cut_replies, flatten, tree_of
 from accord.clock import WallClock
 from accord.errors import UnknownOutcomeError, UsageError
+from accord.flow.suspend import questions_of
 from accord.log.events import RunFailed
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Log, read_log
@@ -39,6 +40,7 @@ STYLES = {
     "cancelled": "dim",
     "unfinished": "yellow",
     "running": "bold",
+    "waiting": "yellow",
 }
 
 
@@ -80,7 +82,7 @@ def show_command(options: argparse.Namespace) -> int:
     else:
         body = _body(nodes, log.envelopes[-1].at, answer.width)
         legend = _legend(calls, cut)
-        foot = _foot(calls, status, options)
+        foot = _foot(log, calls, status, options)
         answer.show(*_head(log, calls, status, info), *body, *legend, *foot)
     return SUCCESS
 
@@ -199,7 +201,7 @@ def _legend(calls: Calls, cut: set[str]) -> Iterator[str]:
         yield styled("accord show RUN EVENT: what that call was sent, and what it gave", "dim")
 
 
-def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[str]:
+def _foot(log: Log, calls: Calls, status: str, options: argparse.Namespace) -> Iterator[str]:
     if isinstance(calls.ended, RunFailed):
         yield ""
         yield styled(f"failed: {clean(failure(calls.ended.error), 500)}", "red")
@@ -209,3 +211,9 @@ def _foot(calls: Calls, status: str, options: argparse.Namespace) -> Iterator[st
             yield f"if it is to be made again: {again} --repeat-unknown"
         else:
             yield f"go on with: {again}"
+    if status == "waiting":
+        yield ""
+        yield "waits for answers:"
+        for asked in questions_of(log.envelopes, calls, log.values):
+            answer = f"{next_command('resume', options.run, options.log)} --answer {asked.id}=VALUE"
+            yield f"  {clean(str(asked.question), 100)}  {styled(answer, 'dim')}"

@@ -42,7 +42,7 @@ def reading(log: str | None) -> Generator[Store]:
 
 
 def status_of(last: Envelope | None, *, held: bool) -> str:
-    """finished, failed, interrupted, running, or stopped: it ended without saying so.
+    """finished, failed, interrupted, waiting, running, or stopped: it ended without saying so.
 
     A thread of another framework, which never ends, is saved.
     """
@@ -51,8 +51,8 @@ def status_of(last: Envelope | None, *, held: bool) -> str:
             return "finished"
         case RunFailed():
             return "failed"
-        case RunInterrupted():
-            return "interrupted"
+        case RunInterrupted(waits_for=waits_for):
+            return "waiting" if waits_for else "interrupted"
         case CheckpointSaved() | WritesSaved():
             return "saved"
         case _:

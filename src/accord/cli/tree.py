@@ -87,6 +87,9 @@ def tree_of(
     for scope, node in sorted(nodes.items(), key=lambda item: _order(item[0])):
         parent = nodes.get(scope.rpartition("/")[0])
         (roots if parent is None else parent.children).append(node)
+    for node in nodes.values():
+        if node.kind == "graph":  # its nodes have no order but that of their firing
+            node.children.sort(key=lambda child: (child.start_ns or 0, child.seq or 0))
     for root in roots:
         _settle(root)
     return [each for root in roots for each in _without_bare_branches(root)]
@@ -130,8 +133,8 @@ def _call_node(call: Call, *, live: bool) -> Node:
             node.state = "done"
         case CallFailed() as failed:
             node.state, node.error = "failed", failure(failed.error)
-        case CallCancelled():
-            node.state = "cancelled"
+        case CallCancelled(suspended=suspended):
+            node.state = "waiting" if suspended else "cancelled"
         case None:
             node.state = "running" if live else "unfinished"
     return node

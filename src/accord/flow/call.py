@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
@@ -82,7 +82,7 @@ class _Answer(NamedTuple):
 async def call(
     kind: CallKind,
     name: str,
-    inputs: Sequence[Any],
+    inputs: Sequence[Any] | bytes,
     body: Body,
     *,
     version: str = "",
@@ -95,24 +95,26 @@ async def call(
 ) -> Any:
     """Make a call: run ``body``, or answer from the log.
 
-    ``inputs`` and ``version`` (of what is called) are hashed into the call's key; the inputs are
-    recorded if ``keep_input``, and their beginning as a ``preview`` unless one is given. A
-    ``request``'s body returns :class:`Measured`. ``pure`` says that making the call twice does no
-    harm. ``accept`` makes what is recorded of what ``body`` gave, or raises.
+    ``inputs`` (or bytes that stand for them) and ``version`` (of what is called) are hashed into
+    the call's key; the inputs are recorded if ``keep_input``, and their beginning as a ``preview``
+    unless one is given. A ``request``'s body returns :class:`Measured`. ``pure`` says that making
+    the call twice does no harm. ``accept`` makes what is recorded of what ``body`` gave, or raises.
     """
     scope = current_scope(name)
     execution = scope.execution
     log = execution.log
-    what = f"the input of {kind} {name}"
-    values = log.values
-    packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
+    if isinstance(inputs, bytes):
+        packed, preview = inputs, preview or ""
+    else:
+        what, values = f"the input of {kind} {name}", log.values
+        packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
     plain = b"%b\0%b\0%b\0%b" % (kind.encode(), _encoded(name), version.encode(), packed)
     key = digest_of(plain)[:KEY_CHARACTERS]
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
     if preview is None:
-        preview = "" if kind == "request" else _preview(inputs, packed)
+        preview = "" if kind == "request" else _preview(cast("Sequence[Any]", inputs), packed)
     started = CallStarted(
         name=name,
         key=key,

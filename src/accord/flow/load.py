@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +29,22 @@ def flow_reference(flow: Flow) -> str:
     """How to find ``flow`` again from another process, as :func:`load_flow` takes it."""
     qualname = getattr(flow, "__qualname__", "")
     if not qualname:
-        return f"?:{flow_name(flow)}"
+        return _reference_of_object(flow)
     module = sys.modules.get(flow.__module__)
     file = getattr(module, "__file__", None)
     return f"{Path(file).resolve()}:{qualname}" if file else f"{flow.__module__}:{qualname}"
+
+
+@lru_cache(maxsize=64)
+def _reference_of_object(flow: Flow) -> str:
+    """A graph, a chat or an agent goes by the name that it has in its module."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None:
+            for name, value in list(vars(module).items()):
+                if value is flow:
+                    return f"{Path(file).resolve()}:{name}"
+    return f"?:{flow_name(flow)}"
 
 
 def load_flow(reference: str) -> Flow:

@@ -40,6 +40,8 @@ class Replay:
     """Recorded calls and joins by place."""
 
     def __init__(self, calls: Calls, envelopes: Sequence[Envelope]) -> None:
+        self._may_differ = calls.run is not None and bool(calls.run.forked_from)
+        """A fork goes another way than what it shares its beginning with."""
         self._envelopes = tuple(envelopes)
         self._recorded = calls
         self._answered = answers_in(self._envelopes)
@@ -171,7 +173,7 @@ class Replay:
             made.update(numbered(label, index) for index in range(count))
         left = (f"{scope.path}/{segment}".lstrip("/") for segment in sorted(recorded - made))
         missing = [path for path in left if not self._is_cleaning_up(path)]
-        if missing:
+        if missing and not self._may_differ:
             path = missing[0]
             then = self._described(path)
             raise scope.execution.flow_changed(path, then, "no call: the code ended before")
@@ -185,6 +187,8 @@ class Replay:
         return "a join, or calls in a branch or a task"
 
     def _may_be_replaced(self, call: Call) -> bool:
+        if self._may_differ:
+            return True
         if isinstance(call.ended, CallFinished) or self.went_on_past(call):
             return False
         below = self._calls_from(call.scope)
@@ -192,7 +196,7 @@ class Replay:
 
     def _give_way(self, path: str, scope: Scope, recorded: str, now: str) -> None:
         """What was recorded at ``path`` was cleaning up after what is made again; or raise."""
-        if not self._is_cleaning_up(path):
+        if not self._is_cleaning_up(path) and not self._may_differ:
             raise scope.execution.flow_changed(path, recorded, now)
         self._forget(path)
 

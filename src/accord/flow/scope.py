@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from accord.engine.base import Usage
     from accord.flow.execution import Execution
     from accord.log.events import CallKind
+    from accord.schedule.budget import Budget
 
 _AUTOMATIC_NAME = re.compile(r"Task-\d+")
 
@@ -38,12 +39,14 @@ class Scope:
         "adopted",
         "agent",
         "began",
+        "budget",
         "children",
         "execution",
         "frontier",
         "handling",
         "outer",
         "path",
+        "priority",
         "task",
     )
 
@@ -59,10 +62,14 @@ class Scope:
         self.frontier = frontier
         self.outer = outer
         """The scope of the code that this was called by, or branched off from."""
-        self.began: int | None = None
-        """The last event before this branched off; None if it runs in the place of its caller."""
+        self.began: tuple[str, tuple[int, ...]] | None = None
+        """Where and after what this branched off; None if it runs in the place of its caller."""
         self.agent: str = "" if outer is None else outer.agent
         """The agent at work here, if any."""
+        self.priority: int = 0 if outer is None else outer.priority
+        """Of the requests made here: larger is more urgent."""
+        self.budget: Budget | None = None if outer is None else outer.budget
+        """What the requests made here may use."""
         self.execution = execution
         self.task = task
         self.handling: tuple[int, ...] = ()
@@ -102,7 +109,7 @@ class Scope:
         while scope is not None:
             if is_within(path, scope.path):
                 return True
-            if scope.began is not None and seq > scope.began:
+            if scope.began is not None and seq > self.execution.replay.began(*scope.began):
                 return False
             scope = scope.outer
         return True
@@ -114,7 +121,7 @@ class Scope:
     def branch(self, path: str, causes: tuple[int, ...], handling: tuple[int, ...]) -> Scope:
         """A scope for code that runs beside other code from here on."""
         scope = Scope(path, causes, self.execution, None, self)
-        scope.began = self.execution.replay.began(path.rpartition("/")[0], causes)
+        scope.began = (path.rpartition("/")[0], causes)
         scope.handling = handling
         return scope
 
@@ -136,7 +143,7 @@ class Scope:
         self.adopted[label] = count + 1
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
         scope = _LooseScope(path, self.frontier, self.execution, task, self)
-        scope.began = self.execution.replay.began(path, self.frontier)
+        scope.began = (path, self.frontier)
         scope.handling = self.handling
         return scope
 

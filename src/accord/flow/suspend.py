@@ -31,8 +31,8 @@ class Suspended(BaseException):
     """Code waits for answers. No error, so nothing may swallow it."""
 
     def __init__(self, ids: Iterable[str]) -> None:
-        super().__init__(*ids)
         self.ids = tuple(dict.fromkeys(ids))
+        super().__init__(*self.ids)
 
 
 def merged(suspensions: Iterable[Suspended]) -> Suspended:

@@ -15,14 +15,17 @@ from accord.flow.execution import Listener
 from accord.flow.scope import CallScope
 from accord.graph.history import History, Snapshot
 from accord.graph.mermaid import mermaid
+from accord.graph.node import amended
 from accord.graph.running import Running
 from accord.graph.schema import Schema
-from accord.graph.shape import Shape
+from accord.graph.shape import START, Shape
 from accord.graph.state import State, written_since
 from accord.log.blobs import digest_of
-from accord.log.log import Log
+from accord.log.events import CallFinished
+from accord.log.fold import index_calls
+from accord.log.log import Log, read_log
 from accord.once import arun, run
-from accord.runtime import Opened, Options, Runtime
+from accord.runtime import Opened, Options, Result, Runtime, in_own_loop
 from accord.streaming import stream_of
 
 StreamMode = Literal["updates", "values", "tokens"]
@@ -135,6 +138,54 @@ class Graph:
         """The newest state; with a ``position`` in the log, as of then."""
         found = self.get_state_history(log)
         return next((each for each in found if position is None or each.position <= position), None)
+
+    def fork(
+        self,
+        run_id: str,
+        node: str,
+        update: Mapping[str, Any],
+        *,
+        new_run_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> Result[Any]:
+        """A new run in which ``node`` of another had written ``update`` beside what it wrote.
+
+        ``node`` is its name (its last firing), or the label or place of one firing; START stands
+        for the input. Only what depends on it runs again.
+        """
+        return in_own_loop(self.afork(run_id, node, update, new_run_id=new_run_id, **options))
+
+    async def afork(
+        self,
+        run_id: str,
+        node: str,
+        update: Mapping[str, Any],
+        *,
+        new_run_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> Result[Any]:
+        """:meth:`fork`, in async code."""
+        async with Runtime(**options) as runtime:
+            log = read_log(runtime.store, run_id, runtime.clock)
+            changes = self._changes(log, node, update)
+            return await runtime.afork(run_id, changes, self, new_run_id=new_run_id)
+
+    def _changes(self, log: Log, node: str, update: Mapping[str, Any]) -> dict[str, Any]:
+        values = self.shape.schema.update(update, f"the fork at {node!r}")
+        calls = index_calls(log.envelopes)
+        if node == START and calls.run is not None:
+            [given] = log.values.decode(calls.run.input)
+            return {"": [{**self.shape.schema.update(given, "the input"), **values}]}
+        found = (s for s in self.get_state_history(log) if node in (s.node, s.label, s.place))
+        snapshot = next(found, None)
+        if snapshot is None:
+            raise UsageError(
+                f"run {log.run!r} has no finished node {node!r} to fork at; it has "
+                f"{sorted({s.label for s in self.get_state_history(log)})}"
+            )
+        ended = calls.by_scope[snapshot.place].ended
+        assert isinstance(ended, CallFinished)
+        return {snapshot.place: amended(log.values.decode(ended.output), values)}
 
     def draw_mermaid(self) -> str:
         """The graph as a Mermaid flowchart."""

@@ -232,9 +232,10 @@ class StateGraph:
                 raise GraphError(
                     f"there is no node {each!r} to interrupt; there are {[*self._nodes]}"
                 )
+        asks = {"before": interrupt_before, "after": interrupt_after}
         nodes = tuple(
-            replace(node, interrupts=(n in interrupt_before, n in interrupt_after))
-            for n, node in self._nodes.items()
+            replace(node, interrupts=tuple(when for when, names in asks.items() if each in names))
+            for each, node in self._nodes.items()
         )
         shape = Shape(
             name=name or self.schema.name,

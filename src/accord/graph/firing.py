@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.errors import JoinError, LoopLimitError
-from accord.graph.shape import END, Join, Node, Send, Shape, members
+from accord.graph.shape import Join, Node, Send, Shape, members
 from accord.graph.state import State, merge
 from accord.log.blobs import digest_of
 
@@ -101,7 +101,7 @@ class Machine:
         self.last: tuple[Firing, ...] = ()
         """The firings that led to the end."""
 
-    def start(self, state: State, targets: Iterable[Target], end: int = 0) -> list[Firing]:
+    def start(self, state: State, targets: Sequence[Target], end: int = 0) -> list[Firing]:
         """Begin with ``state``, which event ``end`` gave; the firings that are ready."""
         source = Firing(-1, _THE_START, "", 0, (), state, (), end=end, after=state)
         return self._lead(source, targets)
@@ -109,19 +109,9 @@ class Machine:
     def finish(self, firing: Firing, targets: Sequence[Target]) -> list[Firing]:
         """``firing`` has ended, with ``end`` and ``after`` set; the firings that are ready now."""
         self._leave(firing)
-        if not self._at_work and not self._pending:
-            if not self._keeps_writes:
-                firing.forget_writes()
-            if len(targets) == 1 and (number := self._next_of(targets[0])) is not None:
-                return [self._fire(number, (firing,))]
+        if not self._keeps_writes and not self._at_work and not self._pending:
+            firing.forget_writes()
         return self._lead(firing, targets)
-
-    def _next_of(self, target: Target) -> int | None:
-        """The number of a node that needs no more than this one input, as all in a chain do."""
-        number = self._end if isinstance(target, Send) else self.shape.index[target]
-        if number == self._end or self.shape.nodes[number].join.until != "all":
-            return None
-        return number
 
     def drop(self, firing: Firing) -> list[Firing]:
         """``firing`` was cancelled, and is not waited for; the firings that are ready now."""
@@ -176,23 +166,35 @@ class Machine:
         if not self._running[firing.number]:
             self._running_mask &= ~(1 << firing.number)
 
-    def _lead(self, source: Firing, targets: Iterable[Target]) -> list[Firing]:
+    def _lead(self, source: Firing, targets: Sequence[Target]) -> list[Firing]:
         """Give a token to each target; to the end, if there is none."""
         ready: list[Firing] = []
+        if len(targets) == 1 and type(targets[0]) is str:
+            self._give(source, self.shape.index[targets[0]], self._busy, ready)
+            if self._pending:
+                ready += self._settle()
+            return ready
         sent = 0
-        names: dict[str, None] = {}
+        numbers: dict[int, None] = {}
         for target in targets:
             if isinstance(target, Send):
                 ready.append(self._send(source, target, sent))
                 sent += 1
             else:
-                names[target] = None
-        if not names and not sent:
-            names[END] = None
-        for name in names:
-            self._give(source, self.shape.index[name], ready)
+                numbers[self.shape.index[target]] = None
+        if not numbers and not sent:
+            numbers[self._end] = None
+        busy = self._busy
+        for number in numbers:
+            busy |= 1 << number
+        for number in numbers:
+            self._give(source, number, busy, ready)
         ready += self._settle()
         return ready
+
+    @property
+    def _busy(self) -> int:
+        return self._running_mask | self._pending_mask
 
     def _send(self, source: Firing, send: Send, count: int) -> Firing:
         number = self.shape.index[send.node]
@@ -202,16 +204,24 @@ class Machine:
         firing.payload, firing.sent = send.state, True
         return self._begin(firing)
 
-    def _give(self, source: Firing, number: int, ready: list[Firing]) -> None:
-        if source.late >> number & 1:
+    def _give(self, source: Firing, number: int, busy: int, ready: list[Firing]) -> None:
+        """Fire the node, if no more than this token can come; else let the token wait there."""
+        shape, bit = self.shape, 1 << number
+        if source.late & bit:
             self._late += 1
+        elif (
+            shape.takes_one[number]
+            and not self._pending_mask & bit
+            and not shape.reached_by[number] & busy
+        ):
+            ready.append(self._fire(number, (source,)))
         elif self._join(number).until == "each":
-            label = _label(f"{self.shape.nodes[number].name}[{source.label or 'start'}]")
+            label = _label(f"{shape.nodes[number].name}[{source.label or 'start'}]")
             order = (number, *source.order[-_ORDER:])
             ready.append(self._begin(self._firing(number, label, order, (source,))))
         else:
             self._pending.setdefault(number, {})[source.label] = source
-            self._pending_mask |= 1 << number
+            self._pending_mask |= bit
 
     def _settle(self) -> list[Firing]:
         """Fire what has all that it waits for."""
@@ -284,8 +294,9 @@ class Machine:
         self._fired[number] += 1
         if self._fired[number] > self.shape.max_loops:
             raise self._endless(number, tokens)
-        depth = 1 + (tokens[0].depth if len(tokens) == 1 else max([t.depth for t in tokens]))
-        return self._begin(self._firing(number, label, (number, depth), tokens))
+        firing = self._firing(number, label, (), tokens)
+        firing.order = number, firing.depth
+        return self._begin(firing)
 
     def _firing(
         self, number: int, label: str, order: tuple[int, ...], sources: tuple[Firing, ...]

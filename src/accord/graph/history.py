@@ -93,7 +93,7 @@ class History:
     def _begin(self, envelope: Envelope, event: CallStarted) -> None:
         schema = self._shape.schema
         [given] = self._decoded(event.input)
-        state = State(schema, {}, {}, "").write(given, THE_INPUT, 0, b"", None)
+        state = State(schema, {}, b"").write(schema.first(given), by=THE_INPUT, depth=0)
         point = _Point("", "", 0, (), state)
         self._graphs[envelope.scope] = {"": point}
         self._ends[envelope.seq] = point
@@ -121,7 +121,7 @@ class History:
         place, point = self._started.pop(event.call)
         output = self._decoded(event.output)
         update = output.update if isinstance(output, Command) else output
-        point.state = point.state.write(update or {}, point.node, 2 * point.depth, b"", None)
+        point.state = point.state.write(update or {}, by=point.node, depth=2 * point.depth)
         self._ends[envelope.seq] = point
         snapshot = Snapshot(
             position=envelope.seq,
@@ -130,7 +130,7 @@ class History:
             label=point.label,
             place=place,
             update=dict(update or {}),
-            values=dict(point.state.values),
+            values=point.state.values,
             running=tuple(other.label for _, other in self._started.values()),
         )
         self.snapshots.append(snapshot)

@@ -13,6 +13,7 @@ from accord.flow.attempts import with_attempts
 from accord.flow.scope import CallScope, Scope
 from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
+from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
     from accord.agent.request import Retry
@@ -24,7 +25,7 @@ class Made(NamedTuple):
     result: Any
 
 
-Memo = dict[tuple[str, str], asyncio.Future[Made | None]]
+Memo = dict[tuple[str, bytes], asyncio.Future[Made | None]]
 """What nodes with ``cache`` have returned, by name and by what they saw."""
 
 
@@ -36,19 +37,23 @@ class NodeCall:
         self._node = firing.node
         self._shape = shape
         self._memo = memo
-        self.inputs: Sequence[Any]
+        self.inputs: Sequence[Any] | bytes
         self.preview: str | None
         if firing.sent:
             self.inputs, self.preview = [firing.payload], None
         else:
             reads = firing.node.reads
             seen = firing.state.digest_of(reads) if reads else firing.state.digest
-            self.inputs, self.preview = [seen], ""
+            self.inputs, self.preview = seen, None
 
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
-        if any(node.interrupts):
+        if node.priority is not None:
+            scope.priority = node.priority
+        if node.budget is not None:
+            scope.budget = Budget(node.budget, node.title, scope.budget)
+        if node.interrupts:
             return self._with_questions(scope)
         return self._work(scope)
 
@@ -77,19 +82,18 @@ class NodeCall:
 
         An answer that is a dict is written to the state: before what the node writes, or over it.
         """
-        before, after = self._node.interrupts
         name, firing, schema = self._node.name, self._firing, self._shape.schema
         given: dict[str, Any] = {}
-        if before:
+        if "before" in self._node.interrupts:
             seen = {"before": name, "state": firing.state.values}
             given = _update_in(await interrupt(seen, name=name))
             given = schema.update(given, "the answer before " + self._node.title)
             digest = scope.execution.log.values.digest if self._shape.by_key else None
             depth = 2 * firing.depth - 1
-            firing.state = firing.state.write(given, "a person", depth, b"", digest)
+            firing.state = firing.state.write(given, by="a person", depth=depth, of_value=digest)
         command = as_command(self.accept(await self._work(scope)))
         given |= command.update or {}
-        if after:
+        if "after" in self._node.interrupts:
             answer = await interrupt({"after": name, "update": given}, name=name)
             given |= _update_in(answer)
         return _command(given, command.targets)
@@ -135,6 +139,8 @@ class NodeCall:
     def accept(self, given: Any) -> Any:
         """What is recorded of what it returned: a dict of what it wrote, or a Command."""
         node, schema = self._node, self._shape.schema
+        if type(given) is dict and not node.writes and schema.is_plain(cast("Any", given)):
+            return cast("Any", given)
         if isinstance(given, Command):
             command = cast("Command[Any]", given)
             update = schema.update(command.update, node.title)
@@ -153,6 +159,13 @@ class NodeCall:
 def _command(update: Mapping[str, Any], goto: Sequence[Target]) -> Any:
     made: Command[Any] = Command(update=update, goto=tuple(goto))
     return made
+
+
+def amended(recorded: Any, update: Mapping[str, Any]) -> Any:
+    """What is recorded of a node, had it written ``update`` as well."""
+    command = as_command(recorded)
+    written = {**(command.update or {}), **update}
+    return _command(written, command.targets) if command.targets else written
 
 
 def as_command(recorded: Any) -> Command[Any]:

@@ -22,8 +22,12 @@ from accord.graph.history import THE_INPUT
 from accord.graph.node import Memo, NodeCall, as_command
 from accord.graph.shape import END, START, Command, Router, Send, Shape
 from accord.graph.state import State
-from accord.log.events import CallFinished
+from accord.log.blobs import digest_of
+from accord.log.events import CallFinished, CallStarted
 from accord.sync.gather import Group
+
+SHORT = 64
+"""Outputs of so many bytes stand for themselves in a digest."""
 
 
 class Running:
@@ -46,14 +50,21 @@ class Running:
         self._failure: Exception | None = None
         self._suspended: list[Suspended] = []
         self._memo: Memo = {}
-        scope.adopted = {}
+        self._labels: dict[str, int] = {}
+        """The firings so far, as the graph's scope tells its replay."""
+        scope.adopted = self._labels
+        self._path = f"{scope.path}/~"
 
     def first_state(self, values: dict[str, Any]) -> State:
         """The state that the input makes."""
         codec = self._log.values
-        empty = State(self.shape.schema, {}, {}, "")
-        digest = codec.digest if self.shape.by_key else None
-        return empty.write(values, THE_INPUT, 0, codec.digest(values), digest)
+        return State(self.shape.schema, {}, b"").write(
+            self.shape.schema.first(values),
+            by=THE_INPUT,
+            depth=0,
+            digest=digest_of(codec.digest(values)).encode(),
+            of_value=codec.digest if self.shape.by_key else None,
+        )
 
     async def run(self, state: State) -> State:
         """Fire nodes from the start, at ``state``, to the end; the state there."""
@@ -106,7 +117,8 @@ class Running:
         task = asyncio.current_task()
         assert task is not None
         while True:
-            slot = self._slot(firing, task)
+            slot = Slot(f"{self._path}{firing.label}", _causes(firing), self._scope, task)
+            self._labels[f"~{firing.label}"] = 1
             token = enter(slot)
             self._tasks[firing.label] = task
             try:
@@ -156,16 +168,18 @@ class Running:
             accept=node_call.accept,
         )
         firing.end = slot.frontier[0]
-        ended = log.envelopes[firing.end].event
-        assert isinstance(ended, CallFinished)
         command: Command[Any] | None = None
         update: Mapping[str, Any] = given
         if not isinstance(given, dict):
             command = as_command(given)
             update = command.update or {}
-        digest = log.values.digest if self.shape.by_key else None
-        depth = 2 * firing.depth
-        firing.after = firing.state.write(update, node.name, depth, bytes(ended.output), digest)
+        firing.after = firing.state.write(
+            update,
+            by=node.name,
+            depth=2 * firing.depth,
+            digest=self._digest(firing.end),
+            of_value=log.values.digest if self.shape.by_key else None,
+        )
         edges = self.shape.edges.get(node.name, ())
         routers = self.shape.routers.get(node.name)
         if command is None and routers is None:
@@ -173,6 +187,17 @@ class Running:
         routed = await self._route(routers, firing.after, firing) if routers else []
         gone = node_call.targets(command) if command is not None else []
         return [*edges, *routed, *gone]
+
+    def _digest(self, end: int) -> bytes:
+        """Stands for the state after a call: its key stands for the state before."""
+        ended = self._log.envelopes[end].event
+        assert isinstance(ended, CallFinished)
+        started = self._log.envelopes[ended.call].event
+        assert isinstance(started, CallStarted)
+        output = bytes(ended.output)
+        if len(output) > SHORT:
+            output = digest_of(output).encode()
+        return b"%b%b" % (started.key.encode(), output)
 
     async def _first_targets(self, state: State) -> list[Target]:
         edges = self.shape.edges.get(START, ())
@@ -232,19 +257,6 @@ class Running:
             "or a list of them"
         )
 
-    def _slot(self, firing: Firing, task: asyncio.Task[Any]) -> Slot:
-        sources = firing.sources
-        if len(sources) == 1:
-            causes: tuple[int, ...] = (sources[0].end,)
-        else:
-            causes = tuple(sorted({source.end for source in sources}))
-        return self._place(f"~{firing.label}", causes, task)
-
-    def _place(self, segment: str, causes: tuple[int, ...], task: asyncio.Task[Any] | None) -> Slot:
-        assert self._scope.adopted is not None
-        self._scope.adopted[segment] = 1
-        return Slot(f"{self._scope.path}/{segment}", causes, self._scope, task)
-
     def _recorded(self, label: str) -> frozenset[int] | None:
         causes = self._execution.replay.causes_at(f"{self._scope.path}/~{label}")
         return None if causes is None else frozenset(causes)
@@ -293,7 +305,7 @@ class Slot(Scope):
     ) -> None:
         super().__init__(path, causes, outer.execution, task, outer)
         self.handling = outer.handling
-        self.began = outer.execution.replay.began(path, causes)
+        self.began = path, causes
 
     @property
     def place(self) -> str:
@@ -303,3 +315,9 @@ class Slot(Scope):
     def next_path(self) -> str:
         """As for any scope."""
         return self.path
+
+
+def _causes(firing: Firing) -> tuple[int, ...]:
+    if len(firing.sources) == 1:
+        return (firing.sources[0].end,)
+    return tuple(sorted({source.end for source in firing.sources}))

@@ -103,7 +103,7 @@ class Schema:
     def make(self, values: dict[str, Any]) -> Any:
         """What a node is given: ``values`` as the schema's class has them."""
         if self._is_dict:
-            return values.copy()
+            return values
         try:
             return self.kind(**values)
         except Exception as error:
@@ -113,19 +113,29 @@ class Schema:
             ) from error
 
     def input(self, given: Any) -> dict[str, Any]:
-        """The first write, from what the graph is given."""
+        """The first write, from what the graph is given; a text, as on a command line, is JSON."""
+        if isinstance(given, str):
+            try:
+                given = msgspec.json.decode(given)
+            except msgspec.DecodeError as error:
+                raise StateError(
+                    f"the input of a graph on {self.name} is a JSON object of its keys "
+                    f"{list(self.keys)}, not {_short(given)}"
+                ) from error
         written = self.update(given, f"the input of a graph on {self.name}")
         missing = {key: make() for key, make in self._defaults.items() if key not in written}
-        return {**self._empty, **missing, **written}
+        return {**missing, **written}
+
+    def first(self, given: dict[str, Any]) -> dict[str, Any]:
+        """``given``, with what keys that have a reducer hold before anything is written."""
+        return {**self._empty, **given}
 
     def update(self, given: Any, who: str) -> dict[str, Any]:
         """``given`` as a dict of what is written; raises :class:`accord.errors.StateError`."""
-        if type(given) is dict and self._is_plain(cast("dict[str, Any]", given)):
-            return cast("dict[str, Any]", given)
         if given is None:
             return {}
         if not self._is_dict and isinstance(given, self.kind):
-            values = {key: getattr(cast("Any", given), key) for key in self.keys}
+            values = {key: getattr(given, key) for key in self.keys}
         elif isinstance(given, Mapping):
             values = dict(cast("Mapping[str, Any]", given))
         else:
@@ -138,8 +148,8 @@ class Schema:
             key.check(value.value if isinstance(value, Overwrite) else value, who)
         return values
 
-    def _is_plain(self, values: dict[str, Any]) -> bool:
-        """Nothing about it needs a closer look: the most frequent case, at the least cost."""
+    def is_plain(self, values: dict[str, Any]) -> bool:
+        """Nothing about an update needs a closer look: the most frequent case."""
         keys = self.keys
         for name, value in values.items():
             if name not in keys or type(value) is not keys[name].plain:

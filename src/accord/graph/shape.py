@@ -85,8 +85,8 @@ class Node:
     budget: int | None = None
     goes_to: tuple[str, ...] | None = ()
     subgraph: Any = None
-    interrupts: tuple[bool, bool] = (False, False)
-    """Whether a person is asked before it, and after it."""
+    interrupts: tuple[str, ...] = ()
+    """When a person is asked: ``before`` it, ``after`` it."""
 
     @property
     def title(self) -> str:
@@ -121,6 +121,11 @@ class Shape:
     routers: Mapping[str, tuple[Router, ...]]
     end: Join
     max_loops: int
+
+    @cached_property
+    def takes_one(self) -> list[bool]:
+        """For each node, and the end: one token is enough, if no other can come."""
+        return [*(node.join == Join() for node in self.nodes), False]
 
     @cached_property
     def by_key(self) -> bool:

@@ -41,40 +41,48 @@ class Cell:
 
 
 class State:
-    """Cells by key. ``digest`` stands for all of them: a hash of how they came to be."""
+    """Cells by key. ``digest`` stands for all of them: it tells how they came to be."""
 
-    __slots__ = ("cells", "digest", "schema", "values")
+    __slots__ = ("cells", "digest", "schema")
 
-    def __init__(
-        self, schema: Schema, cells: dict[str, Cell], values: dict[str, Any], digest: str
-    ) -> None:
+    def __init__(self, schema: Schema, cells: dict[str, Cell], digest: bytes) -> None:
         self.schema = schema
         self.cells = cells
-        self.values = values
-        """The values of the keys that have one. Not to be changed."""
         self.digest = digest
 
-    def digest_of(self, keys: Iterable[str]) -> str:
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the keys that have one."""
+        return {name: cell.value for name, cell in self.cells.items()}
+
+    def digest_of(self, keys: Iterable[str]) -> bytes:
         """Stands for the values of ``keys`` alone. Their cells must have digests."""
         cells = self.cells
-        return "\0".join([f"{key}\0{cells[key].digest}" for key in keys if key in cells])
+        return "\0".join([f"{key}\0{cells[key].digest}" for key in keys if key in cells]).encode()
 
     def write(
-        self, update: Mapping[str, Any], by: str, depth: int, recorded: bytes, digest: Digest | None
+        self,
+        update: Mapping[str, Any],
+        *,
+        by: str,
+        depth: int,
+        digest: bytes = b"",
+        of_value: Digest | None = None,
     ) -> State:
-        """The state after ``by`` has written ``update``, which was ``recorded`` like this.
+        """The state after ``by`` has written ``update``; ``digest`` stands for it.
 
-        ``digest`` is given if digests of single keys will be asked for.
+        ``of_value`` is given if the digests of single keys will be asked for.
         """
-        cells, values = self.cells.copy(), self.values.copy()
+        cells = self.cells.copy()
         for name, written in update.items():
-            key = self.schema.keys[name]
-            cell = cells[name] = _write(
-                key, cells.get(name), written, by=by, depth=depth, digest=digest
-            )
-            values[name] = cell.value
-        after = digest_of(b"%b\0%b" % (self.digest.encode(), recorded))
-        return State(self.schema, cells, values, after)
+            key, before = self.schema.keys[name], cells.get(name)
+            if key.reducer is None and of_value is None and not isinstance(written, Overwrite):
+                there = () if before is None else (before,)
+                cells[name] = Cell(written, "", depth, there, written, by, is_base=True)
+            else:
+                cell = _write(key, before, written, by=by, depth=depth, of_value=of_value)
+                cells[name] = cell
+        return State(self.schema, cells, digest)
 
 
 def merge(states: Sequence[State], where: str) -> State:
@@ -95,9 +103,8 @@ def merge(states: Sequence[State], where: str) -> State:
         if differing:
             found = [*differing.values()]
             cells[name] = found[0] if len(found) == 1 else _merge(key, found, where)
-    values = {name: cell.value for name, cell in cells.items()}
-    digest = digest_of("\0".join([state.digest for state in states]).encode())
-    return State(first.schema, cells, values, digest)
+    digest = digest_of(b"\0".join([state.digest for state in states])).encode()
+    return State(first.schema, cells, digest)
 
 
 def written_since(key: str, state: State, before: State) -> list[Cell]:
@@ -110,18 +117,18 @@ def written_since(key: str, state: State, before: State) -> list[Cell]:
 
 
 def _write(
-    key: Key, before: Cell | None, written: Any, *, by: str, depth: int, digest: Digest | None
+    key: Key, before: Cell | None, written: Any, *, by: str, depth: int, of_value: Digest | None
 ) -> Cell:
     there = () if before is None else (before,)
     if key.reducer is None or isinstance(written, Overwrite):
         value = written.value if isinstance(written, Overwrite) else written
-        put = "" if digest is None else digest_of(digest(value))
+        put = "" if of_value is None else digest_of(of_value(value))
         return Cell(value, put, depth, there, written, by, is_base=True)
     value = written if before is None else key.reduce(before.value, written, by)
     put = ""
-    if digest is not None:
+    if of_value is not None:
         base = b"" if before is None else before.digest.encode()
-        put = digest_of(b"%b\0%b" % (base, digest(written)))
+        put = digest_of(b"%b\0%b" % (base, of_value(written)))
     return Cell(value, put, depth, there, written, by)
 
 
@@ -165,6 +172,9 @@ def _common(cells: list[Cell]) -> Cell | None:
     As the merge base of version control: back from all sides, deepest first, until what is left is
     one cell that every side has come by.
     """
+    base = cells[0].before
+    if len(base) == 1 and all(cell.before == base for cell in cells):
+        return base[0]  # each branch wrote once: the most frequent case
     sides: dict[int, int] = {}
     waiting: list[tuple[int, int, Cell]] = []
     everybody = (1 << len(cells)) - 1

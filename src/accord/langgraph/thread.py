@@ -9,7 +9,6 @@ it for longer.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from threading import RLock
@@ -30,7 +29,7 @@ from accord.errors import (
 from accord.langgraph.history import FLOW, NOTHING_YET, History, Saved, without
 from accord.langgraph.pieces import Node, blobs_of
 from accord.log.blobs import Blobs
-from accord.log.codec import ValueCodec, decode_envelope, encode_envelope, printable
+from accord.log.codec import ValueCodec, blobs_in, decode_envelope, encode_envelope, printable
 from accord.log.events import (
     NOTHING,
     CheckpointSaved,
@@ -48,7 +47,6 @@ T = TypeVar("T")
 Addition = tuple[tuple[int, ...], Event]
 """An event with its causes; none means the thread's beginning."""
 
-_BLOB = re.compile(rb'"\$(blob|text)":"([\w=-]{24})"')
 _decode = msgspec.json.Decoder().decode
 
 
@@ -178,8 +176,7 @@ class ThreadLog:
         """The blobs of nodes and values, in one look a level."""
         bodies: dict[str, bytes] = {}
         blobs_of(nodes, bodies, self._store.blobs)
-        self._add_blobs_of_values(values, bodies)
-        return bodies
+        return bodies | blobs_in(map(bytes, values), self._store.blobs)
 
     def codec(self, bodies: dict[str, bytes]) -> ValueCodec:
         """What reads values whose blobs were fetched."""
@@ -199,15 +196,6 @@ class ThreadLog:
                 case _:
                     pass
         return self.fetch(nodes, values)
-
-    def _add_blobs_of_values(self, values: Iterable[Value], bodies: dict[str, bytes]) -> None:
-        level: list[bytes] = [bytes(value) for value in values]
-        while level:
-            found = {match[2].decode(): match[1] for one in level for match in _BLOB.finditer(one)}
-            new = found.keys() - bodies.keys()
-            if new:
-                bodies.update(self._store.blobs(new))
-            level = [bodies[digest] for digest in new if found[digest] == b"blob"]
 
     def _begin(self, now_s: float) -> RunStarted:
         return RunStarted(

@@ -23,7 +23,8 @@ from __future__ import annotations
 import base64
 import inspect
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, cast
 
@@ -67,6 +68,24 @@ def decode_envelope(data: bytes) -> Envelope:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         msg = f"a log record cannot be read ({error}); run `accord doctor`: {data[:80]!r}"
         raise LogCorruptError(msg) from error
+
+
+_BLOB = re.compile(rb'"\$(blob|text)":"([\w=-]{24})"')
+
+
+def blobs_in(
+    values: Iterable[bytes], fetch: Callable[[set[str]], Mapping[str, bytes]]
+) -> dict[str, bytes]:
+    """All blobs that encoded ``values`` refer to, in one ``fetch`` for each level of nesting."""
+    bodies: dict[str, bytes] = {}
+    level = list(values)
+    while level:
+        found = {match[2].decode(): match[1] for one in level for match in _BLOB.finditer(one)}
+        new = found.keys() - bodies.keys()
+        if new:
+            bodies.update(fetch(new))
+        level = [bodies[digest] for digest in new if found[digest] == b"blob"]
+    return bodies
 
 
 def printable(text: str) -> str:

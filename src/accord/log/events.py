@@ -76,6 +76,8 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     """As it was asked for; empty for the engine's own choice."""
     seed: int
     version: str
+    forked_from: str = ""
+    """The run that this one shares its beginning with, and goes on from otherwise."""
     baseline_tokens: int | None = None
     """What one agent needs for the same task, where it was measured or given."""
 

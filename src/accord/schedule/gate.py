@@ -1,7 +1,8 @@
 """The way to an engine: who may ask now.
 
-First come, first served, up to the engine's own concurrency, and with one cool-down for all:
-when the engine tells one caller to wait, everybody waits, instead of each finding out.
+The most urgent first, and of those the first to come, up to the engine's own concurrency; and with
+one cool-down for all: when the engine tells one caller to wait, everybody waits, instead of each
+finding out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from accord.engine.base import Capabilities, Engine
 
@@ -33,8 +35,10 @@ class Gate:
         self.capabilities = Capabilities()
         self._started = False
         self._starting = asyncio.Lock()
-        self._places: asyncio.Semaphore | None = None
-        self._active = self._waiting = 0
+        self._places = 0
+        self._active = self._count = 0
+        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
+        """Who waits for a place: a heap, the most urgent first."""
         self._cool_until_s = 0.0
 
     async def start(self) -> Capabilities:
@@ -42,28 +46,47 @@ class Gate:
         async with self._starting:
             if not self._started:
                 self.capabilities = await self.engine.start()
-                places = self.capabilities.concurrency or DEFAULT_CONCURRENCY
-                self._places = asyncio.Semaphore(places)
+                self._places = self.capabilities.concurrency or DEFAULT_CONCURRENCY
                 self._started = True
         return self.capabilities
 
     @asynccontextmanager
-    async def place(self) -> AsyncGenerator[None]:
-        """Wait for a free place and for any cool-down to pass, and hold the place."""
+    async def place(self, priority: int = 0) -> AsyncGenerator[None]:
+        """Wait for a free place and for any cool-down to pass, and hold the place.
+
+        A larger ``priority`` is more urgent.
+        """
         await self.start()
-        assert self._places is not None
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        self._active += 1
+        if self._active < self._places:
+            self._active += 1
+        else:
+            await self._turn(priority)
         try:
             await self._cooled_down()
             yield
         finally:
-            self._active -= 1
-            self._places.release()
+            self._leave()
+
+    async def _turn(self, priority: int) -> None:
+        """Wait for a place that another hands on."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heappush(self._queue, (-priority, self._count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # it had been handed a place in the same moment
+            raise
+
+    def _leave(self) -> None:
+        """Hand the place on, or give it back."""
+        while self._queue:
+            _, _, turn = heappop(self._queue)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._active -= 1
 
     def cool_down(self, seconds: float) -> None:
         """Nobody asks for ``seconds`` from now."""
@@ -74,7 +97,9 @@ class Gate:
         """How things stand."""
         left = self._cool_until_s - asyncio.get_running_loop().time()
         return GateStatistics(
-            active=self._active, waiting=self._waiting, cool_down_s=max(0.0, left)
+            active=self._active,
+            waiting=sum(1 for _, _, turn in self._queue if not turn.done()),
+            cool_down_s=max(0.0, left),
         )
 
     async def _cooled_down(self) -> None:
