@@ -157,7 +157,8 @@ class Subscription(Generic[E]):
         self._where = where
         self._until = until
         opened = _look(f"subscribe to {source.title}")
-        self._what = f"event of {source.title}, subscribed at {opened}"
+        place = self._log.envelopes[opened].scope
+        self._what = f"event of {source.title}, subscribed at {place}"
         self._begin = opened if from_now else 0
         self._passed = self._begin
         """Up to here, there is nothing to deliver."""
@@ -339,7 +340,7 @@ class _Source:
             return True
         written = log.envelopes[number].event
         assert isinstance(written, Written)
-        return written.post > 0 if self.is_outside else self._is_below(written.key)
+        return written.post != 0 if self.is_outside else self._is_below(written.key)
 
     def _is_below(self, name: str) -> bool:
         assert self.kind is not None
