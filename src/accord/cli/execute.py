@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from accord.cli.exchange import call_at
 from accord.cli.failures import (
@@ -242,13 +242,14 @@ def _fork(options: argparse.Namespace, ending: Ending) -> None:
 def _changes(log: Log, options: argparse.Namespace) -> dict[str, Any]:
     """The place of the event, and what the call there gave instead."""
     if options.event == 0:
-        return {"": cast("Any", options.value if type(options.value) is list else [options.value])}
+        inputs: Any = options.value
+        return {"": inputs if type(inputs) is list else [inputs]}
     call = call_at(log, options)
     if call.started.kind != "node" or not isinstance(call.ended, CallFinished):
         return {call.scope: options.value}
-    update: Any = options.value
+    update: dict[str, Any] = options.value
     if type(update) is not dict:
-        raise UsageError(f"a node writes a JSON object of keys, not {options.value!r}")
+        raise UsageError(f"a node writes a JSON object of keys, not {update!r}")
     return {call.scope: amended(log.values.decode(call.ended.output), update)}
 
 

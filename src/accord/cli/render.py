@@ -148,6 +148,8 @@ def tax_lines(tax: Tax, cut_replies: int) -> list[str]:
         lines += ["", *_agents(tax)]
     if tax.edges:
         lines += ["", *_edges(tax)]
+    if tax.waits:
+        lines += ["", *_waits(tax)]
     if tax.critical_path:
         lines += ["", *_path(tax)]
     return [*lines, "", styled(_closing(tax), "" if tax.closes else "red")]
@@ -219,6 +221,22 @@ def _edges(tax: Tax) -> list[str]:
     lines = columns(rows, "<<<>>>>>")
     if len(ordered) > EDGES_SHOWN:
         lines.append(f"and {len(ordered) - EDGES_SHOWN} more; --json shows all")
+    return lines
+
+
+WAITS_SHOWN = 8
+
+
+def _waits(tax: Tax) -> list[str]:
+    """Who waited for what, the longest together first."""
+    rows = [heading("waits, all branches", "times", "p50", "p99", "together")]
+    for wait in tax.waits[:WAITS_SHOWN]:
+        times_s = wait.p50_s, wait.p99_s, wait.total_s
+        taken = (seconds(time_s * NANOSECONDS) for time_s in times_s)
+        rows.append([f"  {wait.kind} {clean(wait.name, 24)}".rstrip(), count(wait.count), *taken])
+    lines = columns(rows, "<>>>>")
+    if len(tax.waits) > WAITS_SHOWN:
+        lines.append(f"and {len(tax.waits) - WAITS_SHOWN} more; --json shows all")
     return lines
 
 

@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,10 @@ from accord.log.codec import printable
 
 Flow = Callable[..., Any]
 CONVENTIONAL = ("flow", "main")
+_LIBRARIES = (
+    str(Path(__file__).parent.parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 def flow_name(flow: Flow) -> str:
@@ -35,16 +39,21 @@ def flow_reference(flow: Flow) -> str:
     return f"{Path(file).resolve()}:{qualname}" if file else f"{flow.__module__}:{qualname}"
 
 
-@lru_cache(maxsize=64)
 def _reference_of_object(flow: Flow) -> str:
     """A graph, a chat or an agent goes by the name that it has in its module."""
+    for file, module in _modules_of_users():
+        for name, value in list(vars(module).items()):
+            if value is flow:
+                return f"{Path(file).resolve()}:{name}"
+    return f"?:{flow_name(flow)}"
+
+
+def _modules_of_users() -> Iterator[tuple[str, ModuleType]]:
+    """Modules that are no part of Python, of Accord or of an installed package."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if file is not None:
-            for name, value in list(vars(module).items()):
-                if value is flow:
-                    return f"{Path(file).resolve()}:{name}"
-    return f"?:{flow_name(flow)}"
+        if isinstance(file, str) and not file.startswith(_LIBRARIES):
+            yield file, module
 
 
 def load_flow(reference: str) -> Flow:

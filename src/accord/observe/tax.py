@@ -29,6 +29,7 @@ from accord.observe.ledger import (
     usages_of,
 )
 from accord.observe.visibility import Edge, agent_call, edges_of
+from accord.observe.waits import Wait, waits_of
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,7 @@ class Tax(msgspec.Struct, frozen=True, kw_only=True):
     time: Time
     agents: dict[str, AgentTax]
     edges: tuple[Edge, ...]
+    waits: tuple[Wait, ...]
     critical_path: tuple[Segment, ...]
     closes: bool
 
@@ -139,6 +141,7 @@ def tax_of(log: Log, prices: Prices | None = None) -> Tax:
         time=Time(makespan=makespan_ns / NANOSECONDS, **seconds),
         agents=agents,
         edges=tuple(edges),
+        waits=tuple(waits_of(log.envelopes, calls)),
         critical_path=tuple(path),
         closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
     )
