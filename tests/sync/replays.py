@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from accord.clock import VirtualClock, run_virtual
 from accord.errors import UnknownOutcomeError
 from accord.log.codec import decode_envelope
 from accord.log.events import CallFailed, CallFinished, Envelope
-from accord.log.fold import Call, index_calls
+from accord.log.fold import Call, index_calls, is_within
 from accord.log.log import Log, read_log
 from accord.log.store.memory import MemoryStore
 from accord.observe.tax import tax_of
@@ -125,7 +125,7 @@ def cut_anywhere(flow: Flow) -> Ending:
         again = resume(flow, full, position)
         allowed = Counter(full.effects) - begun
         assert not Counter(again.effects) - allowed, f"cut after {position}, effects repeated"
-        if any(map(_is_unknown, calls)):
+        if any(_is_unknown(call, calls) for call in calls):
             assert isinstance(again.value, UnknownOutcomeError), f"cut after {position}: not told"
             again = resume(flow, full, position, repeat_unknown=True)
         assert _same(again.value, full.value), f"cut after {position}: {again.value!r}"
@@ -141,10 +141,12 @@ def _may_have_happened(call: Call) -> bool:
     return _is_effect(call) and not isinstance(call.ended, CallFailed)
 
 
-def _is_unknown(call: Call) -> bool:
+def _is_unknown(call: Call, calls: Collection[Call]) -> bool:
     """Begun, and neither its end nor a flow that went on without it is recorded."""
-    ended = isinstance(call.ended, CallFinished | CallFailed)
-    return _is_effect(call) and not ended and not call.led_on and not call.cleaned_up
+    if not _is_effect(call) or isinstance(call.ended, CallFinished | CallFailed):
+        return False
+    around = [each for each in calls if is_within(call.scope, each.scope)]
+    return not any(each.led_on or each.cleaned_up for each in around)
 
 
 def _same(one: Any, other: Any) -> bool:
