@@ -36,7 +36,17 @@ def command(*arguments: str, url: str = "", log: Path | None = None) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["chat.py", "crew.py", "graph.py", "own_engine.py", "pipeline.py", "resume.py", "team.py"],
+    [
+        "actors.py",
+        "chat.py",
+        "crew.py",
+        "events.py",
+        "graph.py",
+        "own_engine.py",
+        "pipeline.py",
+        "resume.py",
+        "team.py",
+    ],
 )
 def test_an_example_prints_what_it_says(name: str) -> None:
     assert command(str(EXAMPLES / name)).strip() == shown(name)

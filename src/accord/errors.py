@@ -40,7 +40,8 @@ Catch a branch to handle together what you would handle together::
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
     ├── CommunicationError
     │   ├── ConflictError          two wrote one key without knowing of each other
-    │   └── MailboxFullError       nobody took messages in time
+    │   ├── MailboxFullError       nobody took messages in time
+    │   └── EventsEndedError       a subscription has come to its end
     ├── RunSuspendedError          the run waits for a person's answer; it can be resumed
     ├── FlowChangedError           the flow no longer makes the calls that the log recorded
     └── DeadlockError              every task waits, and nothing can wake one
@@ -276,6 +277,10 @@ class ConflictError(CommunicationError):
 
 class MailboxFullError(CommunicationError):
     """A mailbox had no room for a message within the time given. It was not sent."""
+
+
+class EventsEndedError(CommunicationError):
+    """A subscription has come to its end: no event will come of it."""
 
 
 class RunSuspendedError(AccordError):

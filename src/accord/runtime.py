@@ -24,6 +24,7 @@ from accord._version import __version__
 from accord.clock import Clock, WallClock
 from accord.comm.mailbox import Message, check_address, dead_letters
 from accord.comm.post import Post
+from accord.comm.space import Spaces
 from accord.engine.base import Engine, Prices, Usage
 from accord.errors import UsageError
 from accord.flow.execution import Execution, Listener
@@ -440,7 +441,7 @@ class Runtime:
         log = execution.log
         if opened is not None:
             opened(log)
-        execution.posted = lambda: log.fold(Post)  # whoever waits for messages wakes
+        execution.posted = lambda: (log.fold(Post), log.fold(Spaces))  # who waits for it wakes
         self._live[log.run] = execution
         try:
             output = await run_flow(flow, inputs, execution, first)

@@ -16,8 +16,16 @@ from accord.comm.post import Box, Post
 from accord.comm.put import writing_scope
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
 from accord.flow.note import Decide, note, note_when
-from accord.flow.scope import Scope, current_scope
-from accord.log.events import Envelope, MailboxOpened, MessageTaken, Noted, Written
+from accord.flow.scope import CallScope, Scope, current_scope
+from accord.log.events import (
+    CallStarted,
+    Envelope,
+    MailboxClosed,
+    MailboxOpened,
+    MessageTaken,
+    Noted,
+    Written,
+)
 from accord.log.log import Log
 
 M = TypeVar("M")
@@ -33,6 +41,8 @@ class Message(Generic[M]):
     sender: str
     to: str
     body: M
+    asks: bool = False
+    """Its sender waits for a reply."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +84,8 @@ class Mailbox(Generic[M]):
         return await send(to, body, sender=self.name, timeout_s=timeout_s)
 
     async def reply(self, message: Message[Any], body: Any) -> int:
-        """Answer a message that came from :func:`ask`."""
-        return await send(_reply_address(message.id), body, sender=self.name)
+        """:func:`reply`, in the name of this mailbox."""
+        return await reply(message, body, sender=self.name)
 
     async def ask(self, to: str, body: Any, *, timeout_s: float | None = None) -> Any:
         """:func:`ask`, in the name of this mailbox."""
@@ -99,6 +109,12 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     :class:`accord.errors.MailboxFullError`, and the message is not sent. A message to a name
     that has no mailbox waits for it to be opened.
     """
+    return await _send(to, body, sender, timeout_s)
+
+
+async def _send(
+    to: str, body: Any, sender: str, timeout_s: float | None, *, asks: bool = False
+) -> int:
     check_address(to)
     what = f"send {to}"
     scope = writing_scope(what, body)
@@ -107,7 +123,7 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     def decide(scope: Scope, _position: int) -> Noted:
         value = log.values.encode(body, "a message")
         by = sender or scope.agent
-        return Written(key=to, value=value, space="mail", how="append", by=by)
+        return Written(key=to, value=value, space="mail", how="append", by=by, asks=asks)
 
     room = _Room(log, to, timeout_s)
     try:
@@ -121,20 +137,38 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
 
 
 async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None = None) -> Any:
-    """Send ``body`` and wait for the body of the reply.
+    """Send ``body`` and wait for the body of the reply; a reply that is an exception is raised.
 
     Raises :class:`accord.errors.CallTimeoutError` if none comes within ``timeout_s``.
     """
-    question = await send(to, body, sender=sender, timeout_s=timeout_s)
+    _check_not_itself(to)
+    question = await _send(to, body, sender, timeout_s, asks=True)
     address = _reply_address(question)
     open_mailbox(address)
     try:
-        return (await _receive(address, timeout_s)).body
+        answer = (await _receive(address, timeout_s)).body
     except CallTimeoutError as error:
         raise CallTimeoutError(
             f"{to!r} has not answered within {timeout_s or 0:g} s; see that a mailbox of that name "
             "is open, and that its owner replies to what it receives"
         ) from error
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def reply(message: Message[Any], body: Any, *, sender: str = "") -> int:
+    """Answer a message that came from :func:`ask`; with an exception, that is raised there."""
+    return await send(_reply_address(message.id), body, sender=sender)
+
+
+def close_mailbox(name: str) -> None:
+    """Nobody takes messages from ``name`` any more: senders do not wait for room in it.
+
+    They can be taken once it is opened again; until then, they are dead letters.
+    """
+    note(f"close mailbox {name}", lambda _scope, _position: MailboxClosed(name=name))
+    current_scope("a mailbox").execution.log.fold(Post)  # senders that wait for room wake
 
 
 def dead_letters(log: Log) -> list[Message[Any]]:
@@ -249,7 +283,23 @@ def _message(log: Log, number: int) -> Message[Any]:
     written = log.envelopes[number].event
     assert isinstance(written, Written)
     body = log.values.decode(written.value)
-    return Message(id=number, sender=written.by, to=written.key, body=body)
+    return Message(id=number, sender=written.by, to=written.key, body=body, asks=written.asks)
+
+
+def _check_not_itself(to: str) -> None:
+    """An actor is asked while it handles a message only by others: it handles one at a time."""
+    scope: Scope | None = current_scope("ask")
+    envelopes = scope.execution.log.envelopes
+    while scope is not None:
+        if isinstance(scope, CallScope) and scope.kind == "handle":
+            handling = envelopes[scope.start].event
+            assert isinstance(handling, CallStarted)
+            if handling.name == to:
+                raise UsageError(
+                    f"actor {to!r} asks itself, and would wait for ever: it handles one message "
+                    "at a time; send() to itself, or do the work in a function of its own"
+                )
+        scope = scope.outer
 
 
 def _reply_address(question: int) -> str:

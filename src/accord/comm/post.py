@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from accord.comm.space import EVERYBODY
-from accord.log.events import Envelope, Looked, MailboxOpened, MessageTaken, Written
+from accord.log.events import (
+    Envelope,
+    Looked,
+    MailboxClosed,
+    MailboxOpened,
+    MessageTaken,
+    Written,
+)
 from accord.log.waiters import Waiters
 
 
@@ -18,8 +25,11 @@ class Box:
     opened: MailboxOpened
     waiting: deque[int] = field(default_factory=deque[int])
     taken: int = 0
+    most: int = 0
+    """The most messages that have waited in it."""
+    is_closed: bool = False
     changed: Waiters = field(default_factory=Waiters)
-    """A message came, or was taken."""
+    """A message came, or was taken; or it was closed."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -29,6 +39,9 @@ class Box:
 
     @property
     def is_full(self) -> bool:
+        """Senders wait. Nobody waits for who takes no more, and who answers waits for nobody."""
+        if self.is_closed or not self.opened.broadcasts:
+            return False
         return len(self.waiting) >= self.opened.capacity
 
 
@@ -56,6 +69,10 @@ class Post:
                     self._deliver(box, envelope.seq)
             case MailboxOpened() if event.name not in self.boxes:
                 self._open(Box(event))
+            case MailboxOpened():
+                self.boxes[event.name].is_closed = False
+            case MailboxClosed():
+                self._close(self.boxes[event.name])
             case Looked():
                 self._show(event.took)
             case _:
@@ -87,6 +104,11 @@ class Post:
         if written.by == box.opened.name != written.key:
             return  # what one sends to a topic or to everybody is for the others
         box.waiting.append(message)
+        box.most = max(box.most, len(box.waiting))
+        box.changed.wake()
+
+    def _close(self, box: Box) -> None:
+        box.is_closed = True
         box.changed.wake()
 
     def _take(self, box: Box, message: int) -> None:
@@ -98,7 +120,10 @@ class Post:
     def _show(self, messages: Iterable[int]) -> None:
         """An agent was shown these; those sent to it alone need not be taken from its mailbox."""
         for message in messages:
+            written = self._messages.get(message)
+            if written is None:
+                continue  # an event
             self._taken.add(message)
-            box = self.boxes.get(self._messages[message].key)
+            box = self.boxes.get(written.key)
             if box is not None and message in box.waiting:
                 self._take(box, message)

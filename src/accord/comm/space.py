@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from accord.log.events import Envelope, Reducer, Space, Value, Written
-from accord.log.waiters import Waiters
+from accord.log.waiters import Waiters, wait_for_any
 
 EVERYBODY = "*"
 """The address of messages to all mailboxes."""
@@ -200,13 +200,20 @@ class SpaceState:
 
     async def written(self, pattern: str) -> None:
         """Return when a key that matches ``pattern`` is written."""
-        waiting = self._patterns if is_pattern(pattern) else self._waiting
-        waiters = waiting.setdefault(pattern, Waiters())
-        try:
-            await waiters.wait()
-        finally:
-            if not waiters:
-                waiting.pop(pattern, None)
+        await any_written([(self, pattern)])
+
+    def waiters(self, pattern: str) -> Waiters:
+        """Who waits for a key that matches ``pattern``."""
+        return self._of(pattern).setdefault(pattern, Waiters())
+
+    def forget(self, pattern: str) -> None:
+        """Nobody may be waiting any more."""
+        waiting = self._of(pattern)
+        if not waiting.get(pattern):
+            waiting.pop(pattern, None)
+
+    def _of(self, pattern: str) -> dict[str, Waiters]:
+        return self._patterns if is_pattern(pattern) else self._waiting
 
 
 class Spaces:
@@ -227,6 +234,15 @@ class Spaces:
         if state is None:
             state = self._spaces[space] = SpaceState()
         return state
+
+
+async def any_written(wanted: Sequence[tuple[SpaceState, str]]) -> None:
+    """Return when a key that matches one of the patterns is written, each in its space."""
+    try:
+        await wait_for_any([state.waiters(pattern) for state, pattern in wanted])
+    finally:
+        for state, pattern in wanted:
+            state.forget(pattern)
 
 
 def apply(value: Any, written: Written, decode: Decode) -> Any:

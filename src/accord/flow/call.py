@@ -218,7 +218,7 @@ async def _answer(scope: Scope, recorded: Call) -> _Answer | None:
 
 def _check_answered(scope: Scope, recorded: Call) -> None:
     """What was suspended is not begun again before all that it asked has been answered."""
-    if recorded.started.kind in ("node", "step", "tool"):
+    if recorded.started.kind in ("node", "handle", "step", "tool"):
         missing = scope.execution.replay.unanswered_below(recorded.scope)
         if missing:
             scope.saw_end(recorded.last)

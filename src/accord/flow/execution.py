@@ -55,6 +55,8 @@ class Execution:
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
     _hearing: int = 0
+    _looks: bool = False
+    """A next look for messages from outside is set; one is enough, however often code waits."""
     posted: Callable[[], object] = lambda: None
     """Brings up to date what waits for messages; called when one has come from outside."""
     fatal: AccordError | None = None
@@ -64,7 +66,7 @@ class Execution:
     def hearing(self) -> Generator[None]:
         """Look for messages from outside of the process while code waits for messages."""
         self._hearing += 1
-        if self._hearing == 1 and self.log.has_post:
+        if self._hearing == 1 and self.log.has_post and not self._looks:
             self._hear()
         try:
             yield
@@ -77,7 +79,8 @@ class Execution:
             self.posted()
 
     def _hear(self) -> None:
-        if self._hearing and not self.log.failed:
+        self._looks = self._hearing > 0 and not self.log.failed
+        if self._looks:
             self.take_post()
             asyncio.get_running_loop().call_later(POST_S, self._hear)
 

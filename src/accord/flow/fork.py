@@ -52,6 +52,17 @@ class Fork:
         """It is decided which branches the join waits for."""
         return self._joined is not None or bool(self._dropped)
 
+    @property
+    def is_over(self) -> bool:
+        """The recorded flow went on from where the branches met: they do no more than they did."""
+        if self._recorded is None:
+            return False
+        return self._scope.execution.replay.led_on_from(self._recorded.seq)
+
+    def place(self, index: int) -> str:
+        """The place in the flow of branch ``index``."""
+        return self._scopes[index].path
+
     def was_dropped(self, index: int) -> bool:
         """The recorded join did not wait for branch ``index``: it need not run again."""
         return index in self._dropped

@@ -26,6 +26,7 @@ from accord.log.events import (
     Envelope,
     Joined,
     Looked,
+    MailboxClosed,
     MailboxOpened,
     MessageTaken,
     Note,
@@ -154,13 +155,13 @@ class Replay:
         if call.led_on or not call.cleaned_up:
             return call.led_on
         ends = (end.seq for end in call.all_ends)
-        return call.last not in self._propagated or any(map(self._something_followed, ends))
+        return call.last not in self._propagated or any(map(self.led_on_from, ends))
 
     def make_again(self, call: Call) -> None:
         """``call`` is made again: whatever cleaned up after it need not be come by."""
         self._undone.update(end.seq for end in call.all_ends)
 
-    def _something_followed(self, end: int) -> bool:
+    def led_on_from(self, end: int) -> bool:
         """A call began after event ``end``, because of it, that was no cleaning up after it."""
         after = {end}
         for envelope in self._envelopes[end:]:
@@ -281,6 +282,8 @@ def describe_note(note: Note) -> str:
             return f"{note.space} {note.how} {note.key}"
         case MailboxOpened():
             return f"open mailbox {note.name}"
+        case MailboxClosed():
+            return f"close mailbox {note.name}"
         case MessageTaken():
             return f"take a message from {note.mailbox}"
         case Looked():

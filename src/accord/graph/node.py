@@ -8,12 +8,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from accord.comm.interrupt import interrupt
-from accord.errors import AccordError, CallError, EngineError, GraphError, UsageError
-from accord.flow.failure import record_error
-from accord.flow.scope import CallScope, Scope, enter, leave
+from accord.errors import GraphError, UsageError
+from accord.flow.attempts import with_attempts
+from accord.flow.scope import CallScope, Scope
 from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
-from accord.log.events import AttemptFailed
 from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
@@ -149,28 +148,12 @@ class NodeCall:
         return schema.update({node.writes: given} if node.writes else given, node.title)
 
     async def _with_retries(self, scope: CallScope, retry: Retry) -> Any:
-        """Each attempt makes its calls at places of its own, so a replay finds them."""
-        attempt = scope.attempts
-        while True:
-            attempt += 1
-            scope.children = attempt
-            path = f"{scope.path}/{attempt - 1}"
-            inner = Scope(path, scope.frontier, scope.execution, scope.task, scope)
-            token = enter(inner)
-            try:
-                result = await (self._memoized if self._node.cache else self._run)(inner)
-                scope.execution.replay.check_complete(inner)
-                return result
-            except Exception as error:  # noqa: BLE001  # raised again, if it is the last one
-                failure = error
-            finally:
-                leave(token)
-                scope.frontier = inner.take_causes()
-            pause_s = _pause_s(failure, retry, attempt, f"{scope.execution.seed}/{scope.path}")
-            if pause_s is None:
-                raise failure
-            _attempt_failed(scope, attempt, failure, pause_s)
-            await asyncio.sleep(pause_s)
+        seed = f"{scope.execution.seed}/{scope.path}"
+        return await with_attempts(
+            scope,
+            self._memoized if self._node.cache else self._run,
+            lambda attempt: _pause_s(retry, attempt, seed),
+        )
 
 
 def _command(update: Mapping[str, Any], goto: Sequence[Target]) -> Any:
@@ -196,17 +179,9 @@ def _update_in(answer: Any) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", answer)) if isinstance(answer, dict) else {}
 
 
-def _attempt_failed(scope: CallScope, attempt: int, error: Exception, pause_s: float) -> None:
-    log = scope.execution.log
-    record = record_error(error, log.values)
-    failed = AttemptFailed(call=scope.start, attempt=attempt, error=record, retry_in_s=pause_s)
-    scope.saw_end(log.append(scope.path, scope.take_causes(), failed))
-
-
-def _pause_s(error: Exception, retry: Retry, attempt: int, seed: str) -> float | None:
+def _pause_s(retry: Retry, attempt: int, seed: str) -> float | None:
     """How long to wait before the next attempt; None if there is none."""
-    final = isinstance(error, AccordError) and not isinstance(error, CallError | EngineError)
-    if final or attempt >= retry.attempts:
+    if attempt >= retry.attempts:
         return None
     pause_s = min(retry.cap_s, retry.base_s * 2 ** (attempt - 1))
     return pause_s * (0.5 + Random(f"{seed}/{attempt}").random() / 2)

@@ -20,6 +20,7 @@ CallKind = Literal[
     "tool",
     "graph",
     "node",
+    "handle",
     "sleep",
     "send",
     "receive",
@@ -27,12 +28,12 @@ CallKind = Literal[
     "search",
     "interrupt",
 ]
-"""What a call is. ``request`` is one logical model request, whatever attempts it took; ``send``,
-``receive`` and ``watch`` wait for others of the run, ``search`` looks in a memory, ``interrupt``
-asks a person."""
+"""What a call is. ``request`` is one logical model request, whatever attempts it took; ``handle``
+is what an actor does about one message; ``send``, ``receive`` and ``watch`` wait for others of the
+run, ``search`` looks in a memory, ``interrupt`` asks a person."""
 
-Space = Literal["board", "mail", "memory"]
-"""Where things are written for others to read: three folds of the same facts."""
+Space = Literal["board", "mail", "memory", "events"]
+"""Where things are written for others to read: folds of the same facts."""
 
 Reducer = Literal["replace", "append", "merge", "union", "maximum", "remove"]
 """How what is written meets what was there."""
@@ -210,6 +211,8 @@ class Written(Note, frozen=True, kw_only=True):
     """The agent that wrote it; empty for the flow's own code."""
     post: int = 0
     """Its number in the run's post, if it came from outside of the run."""
+    asks: bool = False
+    """A message whose sender waits for an answer."""
 
 
 class Looked(Note, frozen=True, kw_only=True):
@@ -220,7 +223,7 @@ class Looked(Note, frozen=True, kw_only=True):
     views: tuple[View, ...] = ()
     """What an agent was shown, by whose and under which policy."""
     took: tuple[int, ...] = ()
-    """The messages that an agent was shown by it, by number."""
+    """The messages or events that were seen by it and count as taken, by number."""
 
 
 class MailboxOpened(Note, frozen=True, kw_only=True):
@@ -232,6 +235,12 @@ class MailboxOpened(Note, frozen=True, kw_only=True):
     """The most messages that may wait in it."""
     broadcasts: bool = True
     """It also takes what is sent to everybody."""
+
+
+class MailboxClosed(Note, frozen=True, kw_only=True):
+    """Whoever took messages from ``name`` has ended; what comes from now on waits for nobody."""
+
+    name: str
 
 
 class MessageTaken(Note, frozen=True, kw_only=True):
@@ -320,13 +329,14 @@ Event = (
     | Written
     | Looked
     | MailboxOpened
+    | MailboxClosed
     | MessageTaken
     | CheckpointSaved
     | WritesSaved
 )
 
 
-Noted = Written | Looked | MailboxOpened | MessageTaken
+Noted = Written | Looked | MailboxOpened | MailboxClosed | MessageTaken
 CallEnded = CallFinished | CallFailed | CallCancelled
 RunEnded = RunFinished | RunFailed | RunInterrupted
 

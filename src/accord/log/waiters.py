@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 
 class Waiters:
@@ -15,12 +16,15 @@ class Waiters:
 
     async def wait(self) -> None:
         """Return when :meth:`wake` is called next."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await wait_for_any([self])
+
+    def add(self, waiter: asyncio.Future[None]) -> None:
+        """Wake ``waiter`` next time."""
         self._waiting[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiting.pop(waiter, None)
+
+    def drop(self, waiter: asyncio.Future[None]) -> None:
+        """It waits no more."""
+        self._waiting.pop(waiter, None)
 
     def wake(self) -> None:
         """Wake all who wait."""
@@ -31,3 +35,15 @@ class Waiters:
     def __bool__(self) -> bool:
         """Whether anybody waits."""
         return bool(self._waiting)
+
+
+async def wait_for_any(several: Sequence[Waiters]) -> None:
+    """Return when one of ``several`` is woken next."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for each in several:
+        each.add(waiter)
+    try:
+        await waiter
+    finally:
+        for each in several:
+            each.drop(waiter)

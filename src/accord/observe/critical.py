@@ -126,7 +126,7 @@ def _segment(
         kind, name = started.kind, started.name
         if kind == "request":
             parts = _request_parts(fact, length, traffic, entries)
-        elif kind in ("step", "tool", "node"):
+        elif kind in ("step", "tool", "node", "handle"):
             parts = {"tools": length}
         elif kind == "sleep":
             parts = {"waiting": length}
