@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from accord import Agent, Retry, Runtime, gather, step, tool
+from accord import Agent, Mailbox, Retry, Runtime, ask, gather, step, tool
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.interrupt import interrupt
 from accord.engine.base import Request, ToolCall
@@ -590,3 +590,35 @@ def test_many_items_appended_take_little_store():
     stored, history = run_virtual(main())
     assert stored < 3_000_000
     assert len(history[-7].values["messages"]) == 7
+
+
+def test_a_fork_asks_and_answers_anew():
+    """Addresses of replies, places of mailboxes and cursors are the fork's own."""
+
+    @step(pure=True)
+    async def price(what: str) -> int:
+        return len(what)
+
+    async def flow(what: str) -> list[Any]:
+        amount = await price(what)
+
+        async def seller() -> None:
+            box: Mailbox[int] = Mailbox("seller")
+            asked = await box.receive()
+            await box.reply(asked, asked.body * 2)
+
+        async def buyer() -> Any:
+            return await ask("seller", amount)
+
+        _, answer = await gather(seller(), buyer())
+        return [amount, answer]
+
+    async def main() -> Any:
+        async with Runtime(
+            engine=ScriptedEngine(), log=MemoryStore(), clock=VirtualClock()
+        ) as runtime:
+            first = await runtime.arun(flow, "abc", run_id="r")
+            forked = await runtime.afork("r", {"0": 10}, flow)
+            return first.output, forked.output
+
+    assert run_virtual(main()) == ([3, 6], [10, 20])

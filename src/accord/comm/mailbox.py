@@ -143,7 +143,7 @@ async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None =
     """
     _check_not_itself(to)
     question = await _send(to, body, sender, timeout_s, asks=True)
-    address = _reply_address(question)
+    address = _reply_address(current_scope("ask").execution.log, question)
     open_mailbox(address)
     try:
         answer = (await _receive(address, timeout_s)).body
@@ -159,7 +159,8 @@ async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None =
 
 async def reply(message: Message[Any], body: Any, *, sender: str = "") -> int:
     """Answer a message that came from :func:`ask`; with an exception, that is raised there."""
-    return await send(_reply_address(message.id), body, sender=sender)
+    log = current_scope("a reply").execution.log
+    return await send(_reply_address(log, message.id), body, sender=sender)
 
 
 def close_mailbox(name: str) -> None:
@@ -302,8 +303,9 @@ def _check_not_itself(to: str) -> None:
         scope = scope.outer
 
 
-def _reply_address(question: int) -> str:
-    return f"reply to {question}"
+def _reply_address(log: Log, question: int) -> str:
+    """By the place of the question, which is the same in a fork."""
+    return f"reply to {log.envelopes[question].scope}"
 
 
 def check_address(name: str) -> None:
