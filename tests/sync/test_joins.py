@@ -12,7 +12,7 @@ import pytest
 from accord import Agent, Runtime, gather, sleep, step
 from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.errors import JoinError, UsageError
-from accord.log.events import CallCancelled, CallStarted, Joined, RunResumed
+from accord.log.events import CallCancelled, CallFailed, CallStarted, Joined, RunResumed
 from accord.log.fold import index_calls
 from accord.log.store.memory import MemoryStore
 from accord.runtime import Result
@@ -296,3 +296,39 @@ def test_waits_add_up_to_the_makespan_with_hedges():
     result = result_of(flow)
     time = result.tax.time
     assert time.makespan * NANOSECONDS == result.log.envelopes[-1].at
+
+
+def test_of_two_failures_in_one_turn_the_first_is_raised_and_again_on_a_replay():
+    """The other is cancelled before it fails: there is one failure to come back to."""
+
+    @step(pure=True)
+    async def fails(name: str, ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
+        raise ValueError(name)
+
+    async def flow() -> Any:
+        try:
+            await gather(fails("late", 10), fails("early", 10), fails("slow", 99))
+        except ValueError as error:
+            first = str(error)
+        await work(5)
+        if stop:
+            raise RuntimeError("stop")
+        return first
+
+    stop = True
+
+    async def main() -> Any:
+        nonlocal stop
+        async with Runtime(
+            engine=ScriptedEngine(), log=MemoryStore(), clock=VirtualClock()
+        ) as runtime:
+            with pytest.raises(RuntimeError, match="stop"):
+                await runtime.arun(flow, run_id="r")
+            stop = False
+            return await runtime.aresume("r", flow)
+
+    result = run_virtual(main())
+    assert result.output == "late"
+    failed = [e for e in result.log.envelopes if isinstance(e.event, CallFailed)]
+    assert len(failed) == 1

@@ -151,6 +151,7 @@ class Running:
             return True
         if isinstance(error, Exception) and self._failure is None:
             self._failure = error
+            self._group.drop()
             error.add_note(f"in node {firing.node.name!r} of graph {self.shape.name!r}")
         return False
 

@@ -98,15 +98,22 @@ class Group(asyncio.TaskGroup):
     def __init__(self) -> None:
         super().__init__()
         self._started: list[asyncio.Task[None]] = []
+        self._dropped: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
         """Run ``work`` beside the others."""
         self._started.append(self.create_task(work, context=context))
 
     def drop(self) -> None:
-        """Cancel those that are still at work; that is no failure."""
+        """Cancel those that are still at work, once, but for the one that runs this.
+
+        In the turn of what made it necessary: a second failure in that turn would be recorded, too,
+        and a replay might take it for the first.
+        """
+        running = asyncio.current_task()
         for task in self._started:
-            if not task.done():
+            if not (task.done() or task is running or task in self._dropped):
+                self._dropped.add(task)
                 task.cancel()
 
     def _abort(self) -> None:
@@ -195,6 +202,7 @@ class _Branches:
                 return
             if self._first_failure is None:
                 self._first_failure = error
+                self._group.drop()
             raise
         else:
             self._came(index, result)
