@@ -42,6 +42,7 @@ def command(*arguments: str, url: str = "", log: Path | None = None) -> str:
         "crew.py",
         "events.py",
         "graph.py",
+        "joins.py",
         "own_engine.py",
         "pipeline.py",
         "resume.py",
