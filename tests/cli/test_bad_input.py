@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.testing.stub import StubServer, error, raw
+from accord.testing.stub import StubServer, error, hang, raw
 from tests.cli.command import Cli
 
 ASK = """
@@ -328,6 +328,30 @@ def test_one_signal_ends_the_run_cleanly(cli: Cli, number: signal.Signals):
     assert "accord resume r" in done.err
     assert done.json["status"] == "interrupted"
     assert cli.status("r") == "interrupted"
+
+
+TEAM = """
+from accord import Agent, gather
+writers = [Agent(f"writer {index}", "Write.") for index in range(5)]
+
+async def flow() -> list[str]:
+    return await gather(writer("go") for writer in writers)
+"""
+
+
+def test_a_signal_with_requests_in_flight_ends_all_of_them(cli: Cli):
+    """CAN-8: the code says so, each call has ended in the log, and the engine is let go."""
+    with StubServer() as stub:
+        stub.always(hang())
+        started = cli.start("run", cli.flow(TEAM), "--run", "r", "--engine", stub.url)
+        stub.wait_until(lambda s: len(s.requests) == 5)
+        started.send(signal.SIGTERM)
+        assert started.end().code == 130
+        stub.wait_until(lambda s: len(s.aborts) == 5)
+    assert cli.status("r") == "interrupted"
+    calls = cli("show", "r", "--json", code=0).json["calls"]
+    states = [each["state"] for each in calls if each["kind"] in ("agent", "request")]
+    assert states == ["cancelled"] * 10
 
 
 @pytest.mark.parametrize(("name", "first"), [("stubborn", "not yet"), ("busy", "once more")])

@@ -531,6 +531,8 @@ def test_closing_early_closes_the_connection() -> None:
 
 @pytest.mark.parametrize("script", [hang(), text("a", ending="hang")])
 def test_cancellation_closes_the_connection(script: Script) -> None:
+    """CAN-5: before the first token, and in the middle of a reply."""
+
     async def main() -> None:
         async with StubServer() as stub:
             stub.script(script)

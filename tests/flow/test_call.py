@@ -17,7 +17,8 @@ from accord.errors import (
     UnserializableError,
     UsageError,
 )
-from accord.log.events import CallCancelled, CallFailed
+from accord.log.codec import decode_envelope
+from accord.log.events import CallCancelled, CallFailed, CallFinished
 from accord.log.store.memory import MemoryStore
 from accord.testing.scripted import ScriptedEngine
 
@@ -159,6 +160,42 @@ def test_a_cancel_during_the_clean_up_still_ends_as_cancelled() -> None:
 
     run_virtual(main())
     assert set(cleaned) <= {"a", "b"}
+
+
+@pytest.mark.parametrize("policy", ["fail_fast", "isolate"])
+def test_no_tool_is_left_behind_by_the_failure_of_another(policy: Any) -> None:
+    """CAN-2: what has come is kept, what has not is cancelled before its effect, nothing warns."""
+    effects: list[str] = []
+
+    @step(pure=True)
+    async def ok() -> str:
+        await asyncio.sleep(0.05)
+        return "ok"
+
+    @step
+    async def raises() -> None:
+        await asyncio.sleep(0.06)
+        raise ValueError("no")
+
+    @step
+    async def slow() -> None:
+        await asyncio.sleep(0.9)
+        effects.append("slow")
+
+    async def flow() -> Any:
+        return await gather(ok(), raises(), slow(), policy=policy, deadline_s=0.5)
+
+    store = MemoryStore()
+    if policy == "fail_fast":
+        with pytest.raises(ValueError, match="no"):
+            play(flow, store=store)
+    else:
+        assert [str(result) for result in play(flow, store=store).output] == ["ok", "no"]
+    assert not effects
+    events = [decode_envelope(record).event for record in store.read(store.runs()[0].run)]
+    outputs = [bytes(each.output) for each in events if isinstance(each, CallFinished)]
+    assert b'"ok"' in outputs  # kept in the log, under either policy
+    assert len([each for each in events if isinstance(each, CallCancelled)]) == 1
 
 
 @pytest.mark.parametrize("policy", ["fail_fast", "isolate"])

@@ -153,7 +153,7 @@ def cut(records: list[bytes], digests: dict[str, bytes], count: int) -> MemorySt
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cut_anywhere_and_resumed_it_ends_the_same(name: str):
-    """SYN-6, CKP-9: what a join had collected is in the log, and nothing is done twice."""
+    """SYN-6, CKP-9, CKP-20: what joins had collected is in the log; nothing is done twice."""
     app = PROGRAMS[name]()
     effects.clear()
     store = MemoryStore()

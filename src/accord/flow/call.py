@@ -69,12 +69,6 @@ class Measured(NamedTuple):
     cost: float | None
 
 
-class _Work(NamedTuple):
-    body: Body
-    accept: Callable[[Any], Any] | None
-    timeout_s: float | None
-
-
 class _Answer(NamedTuple):
     value: Any
 
@@ -139,11 +133,18 @@ async def call(
     if kind == "agent":
         inner.agent = name
     inner.handling = started.handling
-    work = _Work(body, accept, timeout_s)
-    return await _perform(scope, inner, started, work)
+    return await _perform(scope, inner, started, body, accept=accept, timeout_s=timeout_s)
 
 
-async def _perform(scope: Scope, inner: CallScope, started: CallStarted, work: _Work) -> Any:
+async def _perform(
+    scope: Scope,
+    inner: CallScope,
+    started: CallStarted,
+    body: Body,
+    *,
+    accept: Callable[[Any], Any] | None,
+    timeout_s: float | None,
+) -> Any:
     execution = inner.execution
     log = execution.log
     token = enter(inner)
@@ -153,12 +154,12 @@ async def _perform(scope: Scope, inner: CallScope, started: CallStarted, work: _
             started.kind == "request" or started.has_effects or log.durability == "sync"
         ):
             await execution.barrier()
-        if work.timeout_s is None:
-            result = await work.body(inner)
+        if timeout_s is None:
+            result = await body(inner)
         else:
-            result = await _within(work.timeout_s, work.body(inner), started)
-        if work.accept is not None:
-            result = work.accept(result)
+            result = await _within(timeout_s, body(inner), started)
+        if accept is not None:
+            result = accept(result)
         done = True
         execution.replay.check_complete(inner)
         end: CallEnded = _finished(inner, result, started)
