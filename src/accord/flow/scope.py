@@ -87,7 +87,7 @@ class Scope:
         self.task = task
         self.tap: Tap | None = None
         """Who takes the replies of agents that are called right here, while they are written."""
-        self.handling: tuple[int, ...] = ()
+        self.handling: tuple[int, ...] = () if outer is None else outer.handling
         """The failures in flight where this scope began."""
         self.children = 0
         """Calls and joins made here."""
@@ -156,7 +156,6 @@ class Scope:
         path = f"{self.path}/{numbered(label, count)}".lstrip("/")
         scope = _LooseScope(path, self.frontier, self.execution, task, self)
         scope.began = (path, self.frontier)
-        scope.handling = self.handling
         return scope
 
 

@@ -17,7 +17,7 @@ from accord.graph.history import History, Snapshot
 from accord.graph.mermaid import mermaid
 from accord.graph.node import amended
 from accord.graph.running import Running
-from accord.graph.schema import Schema
+from accord.graph.schema import Overwrite, Schema
 from accord.graph.shape import START, Shape
 from accord.graph.state import State, written_since
 from accord.log.blobs import digest_of
@@ -55,7 +55,11 @@ class Graph:
         return self.shape.schema.make(state)
 
     async def within(self, outer: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What it writes to the state of a graph that it is a node of: keys that both have."""
+        """What it writes to the state of a graph that it is a node of: keys that both have.
+
+        Several writes to a key with a reducer are put together by that first, so it has to be
+        associative, as adding and appending are.
+        """
         shared = [key for key in self.shape.schema.keys if key in outer.keys]
         given = {key: values[key] for key in shared if key in values}
         first = self.shape.schema.input(given)
@@ -82,6 +86,8 @@ class Graph:
             return []
         if key.reducer is None:
             return [after.cells[name].value]
+        if any(each.is_base for each in writes):
+            return [Overwrite(after.cells[name].value)]
         return [reduce(key.reducer, [each.written for each in writes])]
 
     def invoke(self, given: Any, **options: Unpack[Options]) -> Any:

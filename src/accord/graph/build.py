@@ -55,7 +55,7 @@ from accord.graph.shape import END, START, Command, Join, Node, NodeUntil, Route
 
 Function = Callable[..., Any]
 Targets = Mapping[Any, str] | Sequence[str]
-_NAME = re.compile(r"[^/\[\]\x00-\x1f]+")
+_NAME = re.compile(r"[^/\[\]<>→~\x00-\x1f]+")
 _NUMBERED = re.compile(r".*\.\d+")
 
 
@@ -139,7 +139,6 @@ class StateGraph:
             priority=given.get("priority"),
             budget=given.get("budget"),
             goes_to=None if goes_to is None else tuple(goes_to),
-            subgraph=function if isinstance(function, Graph) else None,
         )
         return self
 
@@ -252,7 +251,7 @@ class StateGraph:
     def _check_name(self, name: str) -> None:
         if not _NAME.fullmatch(name) or not name.isprintable() or _NUMBERED.fullmatch(name):
             raise GraphError(
-                f"a node's name is printable text without / [ ] or .number, not {name!r}"
+                f"a node's name is printable text without / [ ] < > → ~ or .number, not {name!r}"
             )
         if name in (START, END):
             raise GraphError(f"{name!r} is not a name for a node: it is the graph's own")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
 
 from accord.errors import GraphError
 from accord.graph.shape import END, START, Router, Shape, members, reachable
@@ -74,35 +73,20 @@ def _check_reached(shape: Shape) -> None:
 def _check_loops(shape: Shape) -> None:
     """A cycle of edges that are always taken has no end."""
     always = [[shape.index[each] for each in shape.edges.get(name, ())] for name in shape.names]
-    for number, mask in enumerate(reachable([*always, []])):
-        if mask >> number & 1:
-            cycle = [number]
-            while True:
-                after = next(
-                    each
-                    for each in always[cycle[-1]]
-                    if each == number or (each < len(always) and _leads(always, each, number))
-                )
-                if after == number or after in cycle:
-                    break
-                cycle.append(after)
-            names = " → ".join(shape.names[each] for each in [*cycle, number])
-            raise GraphError(
-                f"graph {shape.name!r} goes round {names} for ever: all of these edges are always "
-                "taken; replace one by a conditional edge that can lead out"
-            )
-
-
-def _leads(successors: list[list[int]], start: int, goal: int) -> bool:
-    seen, waiting = {start}, [start]
-    while waiting:
-        for after in successors[waiting.pop()]:
-            if after == goal:
-                return True
-            if after < len(successors) and after not in seen:
-                seen.add(after)
-                waiting.append(after)
-    return False
+    reaches = reachable([*always, []])
+    for number, mask in enumerate(reaches):
+        if not mask >> number & 1:
+            continue
+        cycle = [number]
+        while not cycle[1:] or cycle[-1] != number:
+            after = always[cycle[-1]]
+            ways = (each for each in after if each == number or reaches[each] >> number & 1)
+            cycle.append(next(ways))
+        names = " → ".join(shape.names[each] for each in cycle)
+        raise GraphError(
+            f"graph {shape.name!r} goes round {names} for ever: all of these edges are always "
+            "taken; replace one by a conditional edge that can lead out"
+        )
 
 
 def _check_end(shape: Shape) -> None:
@@ -129,14 +113,13 @@ def _may_lead_nowhere(routers: Iterable[Router]) -> bool:
 
 
 def _check_joins(shape: Shape) -> None:
+    fault = shape.end.fault() or ("cannot end for each input" if shape.end.until == "each" else "")
+    if fault:
+        raise GraphError(f"the end of graph {shape.name!r} {fault}")
     for number, node in enumerate(shape.nodes):
+        if fault := node.join.fault():
+            raise GraphError(f"node {node.name!r} of graph {shape.name!r} {fault}")
         wanted = node.join.wanted
-        until: Any = node.join.until
-        if not (until in ("all", "any", "each") or (isinstance(until, int) and until >= 1)):
-            raise GraphError(
-                f"node {node.name!r} waits until 'all', 'any', 'each' or a number of inputs, not "
-                f"{until!r}"
-            )
         if wanted is None:
             continue
         sources = shape.names_before(number)

@@ -21,7 +21,7 @@ from accord.graph.state import State, merge
 from accord.log.blobs import digest_of
 
 LABEL_CHARACTERS = 60
-_ORDER = 6
+ORDER = 6
 """How much of what sent it places a firing among others, in numbers."""
 
 Target = str | Send
@@ -95,6 +95,7 @@ class Machine:
         self._pending_mask = 0
         self._expired = 0
         self._fired = [0] * (self._end + 1)
+        self._only_to = list(shape.only_to.items())
         self._late = 0
         self.result: State | None = None
         """The state at the end, once it is reached."""
@@ -115,7 +116,8 @@ class Machine:
 
     def drop(self, firing: Firing) -> list[Firing]:
         """``firing`` was cancelled, and is not waited for; the firings that are ready now."""
-        self._leave(firing)
+        if firing.label in self._at_work:
+            self._leave(firing)
         return self._settle()
 
     def expire(self, number: int) -> list[Firing]:
@@ -139,6 +141,7 @@ class Machine:
             (number, seconds, min(token.end for token in tokens.values()))
             for number, tokens in self._pending.items()
             if (seconds := self._join(number).deadline_s) is not None
+            and self._recorded_tokens(number) is None
         ]
 
     def statistics(self) -> FiringStatistics:
@@ -198,8 +201,8 @@ class Machine:
 
     def _send(self, source: Firing, send: Send, count: int) -> Firing:
         number = self.shape.index[send.node]
-        label = _label(f"{send.node}[{source.label or 'start'}.{count}]")
-        order = (number, *source.order[-_ORDER:], count)
+        label = _label(f"{send.node}[{source.label}.{count}]")
+        order = (number, *source.order[-ORDER:], count)
         firing = self._firing(number, label, order, (source,))
         firing.payload, firing.sent = send.state, True
         return self._begin(firing)
@@ -216,8 +219,8 @@ class Machine:
         ):
             ready.append(self._fire(number, (source,)))
         elif self._join(number).until == "each":
-            label = _label(f"{shape.nodes[number].name}[{source.label or 'start'}]")
-            order = (number, *source.order[-_ORDER:])
+            label = _label(f"{shape.nodes[number].name}<{source.label}>")
+            order = (number, *source.order[-ORDER:], 0)
             ready.append(self._begin(self._firing(number, label, order, (source,))))
         else:
             self._pending.setdefault(number, {})[source.label] = source
@@ -225,6 +228,8 @@ class Machine:
 
     def _settle(self) -> list[Firing]:
         """Fire what has all that it waits for."""
+        if self.shape.only_to:
+            self._forget_moot()
         free = [number for number in self._pending if self._is_free(number)]
         free.sort()
         ready: list[Firing] = []
@@ -237,18 +242,26 @@ class Machine:
                 self.result = merge([each.seen for each in tokens], "the end")
         return ready
 
+    def _forget_moot(self) -> None:
+        """Drop tokens that wait where all ways lead to a join that has gone on without them."""
+        for number in list(self._pending):
+            late = -1
+            for token in self._pending[number].values():
+                late &= token.late
+            if any(only >> number & 1 and late >> join & 1 for join, only in self._only_to):
+                self._late += len(self._pending.pop(number))
+                self._pending_mask &= ~(1 << number)
+
     def _is_free(self, number: int) -> bool:
         join, before = self._join(number), self.shape.reached_by[number]
         if join.drops:
             recorded = self._recorded_tokens(number)
             come = self._pending[number].values()
-            if recorded is None:
-                if join.wanted is not None and len(come) >= join.wanted:
+            if recorded is not None:
+                if recorded <= {token.end for token in come}:
                     return True
-            elif recorded <= {token.end for token in come}:
+            elif self._expired >> number & 1 or len(come) >= (join.wanted or len(come) + 1):
                 return True
-        if self._expired >> number & 1:
-            return True
         if before & self._running_mask:
             return False
         others = self._pending_mask & ~(1 << number)
@@ -353,4 +366,4 @@ def _label(text: str) -> str:
     """What is sent by what was sent by ... has a label that does not grow without end."""
     if len(text) <= LABEL_CHARACTERS:
         return text
-    return f"{text[: LABEL_CHARACTERS - 8]}~{digest_of(text.encode())[:7]}"
+    return f"{text[: LABEL_CHARACTERS - 9]}~{digest_of(text.encode())[:7]}{text[-1]}"

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.flow.execution import Sent, Token
-from accord.graph.shape import Command, Shape
+from accord.graph.firing import ORDER
+from accord.graph.node import as_command, state_after
+from accord.graph.shape import Shape
 from accord.graph.state import State, merge
 from accord.log.codec import ValueCodec
 from accord.log.events import CallFinished, CallStarted, Envelope
+from accord.log.fold import is_within
 
-_ORDER = 6
 THE_INPUT = "the input"
 
 
@@ -68,7 +70,7 @@ class History:
         """Take in the next event; the snapshot that it makes, if it is the end of a node."""
         event = envelope.event
         match event:
-            case CallStarted(kind="graph") if event.name == self._shape.name:
+            case CallStarted(kind="graph") if self._is_one(envelope, event):
                 self._begin(envelope, event)
             case CallStarted(kind="node"):
                 self._fire(envelope, event)
@@ -85,6 +87,11 @@ class History:
         if isinstance(item, Envelope) and (snapshot := self.add(item)) is not None:
             yield "updates", {snapshot.node: snapshot.update}
             yield "values", snapshot.values
+
+    def _is_one(self, envelope: Envelope, event: CallStarted) -> bool:
+        """It is an execution of this graph, and not of one within it that goes by its name."""
+        within = any(is_within(envelope.scope, place) for place in self._graphs)
+        return event.name == self._shape.name and (envelope.scope in self._graphs or not within)
 
     def _decoded(self, value: Any) -> Any:
         assert self.values is not None
@@ -109,9 +116,11 @@ class History:
         came = sorted(sources.values(), key=lambda p: (p.order, p.label)) or [graph[""]]
         depth = 1 + max(each.depth for each in came)
         order: tuple[int, ...] = (number, depth)
-        if label.endswith("]") or "~" in label:
-            order = (number, *came[0].order[-_ORDER:], came[0].sends)
+        if label.endswith("]"):
+            order = (number, *came[0].order[-ORDER:], came[0].sends)
             came[0].sends += 1
+        elif label.endswith(">"):
+            order = (number, *came[0].order[-ORDER:], 0)
         state = merge([each.state for each in came], f"node {event.name!r}")
         point = _Point(event.name, label, depth, order, state)
         graph[label] = point
@@ -120,8 +129,7 @@ class History:
     def _finish(self, envelope: Envelope, event: CallFinished) -> Snapshot:
         place, point = self._started.pop(event.call)
         output = self._decoded(event.output)
-        update = output.update if isinstance(output, Command) else output
-        point.state = point.state.write(update or {}, by=point.node, depth=2 * point.depth)
+        point.state = state_after(point.state, output, by=point.node, depth=point.depth)
         self._ends[envelope.seq] = point
         snapshot = Snapshot(
             position=envelope.seq,
@@ -129,7 +137,7 @@ class History:
             node=point.node,
             label=point.label,
             place=place,
-            update=dict(update or {}),
+            update=dict(as_command(output).update or {}),
             values=point.state.values,
             running=tuple(other.label for _, other in self._started.values()),
         )
@@ -142,6 +150,6 @@ class History:
         if not arrow:
             return
         above, _, segment = place.rpartition("/")
-        point = self._graphs.get(above, {}).get(segment.removeprefix("~").replace("start", ""))
+        point = self._graphs.get(above, {}).get(segment.removeprefix("~"))
         if point is not None:
             self._ends[envelope.seq] = point

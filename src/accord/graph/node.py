@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from accord.comm.interrupt import interrupt
-from accord.errors import GraphError, UsageError
+from accord.errors import GraphError, StateError, UsageError
 from accord.flow.attempts import with_attempts
 from accord.flow.scope import CallScope, Scope
 from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
+from accord.graph.state import Digest, State
 from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """What a node returned that may serve for others."""
+    """What a node returned that may serve for others, and the event with which it ended."""
 
     result: Any
+    end: int
 
 
 Memo = dict[tuple[str, bytes], asyncio.Future[Made | None]]
@@ -37,14 +40,16 @@ class NodeCall:
         self._node = firing.node
         self._shape = shape
         self._memo = memo
-        self.inputs: Sequence[Any] | bytes
-        self.preview: str | None
-        if firing.sent:
-            self.inputs, self.preview = [firing.payload], None
-        else:
-            reads = firing.node.reads
-            seen = firing.state.digest_of(reads) if reads else firing.state.digest
-            self.inputs, self.preview = seen, None
+        self._seen = firing.state
+        """What the node sees."""
+
+    @property
+    def inputs(self) -> Sequence[Any] | bytes:
+        """What the call depends on."""
+        if self._firing.sent:
+            return [self._firing.payload]
+        reads, state = self._node.reads, self._firing.state
+        return state.digest_of(reads) if reads else state.digest
 
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
@@ -58,10 +63,11 @@ class NodeCall:
         return self._work(scope)
 
     def _work(self, scope: CallScope) -> Awaitable[Any]:
-        node = self._node
-        if node.retry is not None:
-            return self._with_retries(scope, node.retry)
-        return self._memoized(scope) if node.cache else self._run(scope)
+        return self._memoized(scope) if self._node.cache else self._attempts(scope)
+
+    def _attempts(self, scope: CallScope) -> Awaitable[Any]:
+        retry = self._node.retry
+        return self._run(scope) if retry is None else self._with_retries(scope, retry)
 
     def targets(self, command: Command[Any]) -> list[Target]:
         """Where the node's own Command leads."""
@@ -82,40 +88,57 @@ class NodeCall:
 
         An answer that is a dict is written to the state: before what the node writes, or over it.
         """
-        name, firing, schema = self._node.name, self._firing, self._shape.schema
-        given: dict[str, Any] = {}
+        name = self._node.name
+        before: dict[str, Any] = {}
         if "before" in self._node.interrupts:
-            seen = {"before": name, "state": firing.state.values}
-            given = _update_in(await interrupt(seen, name=name))
-            given = schema.update(given, "the answer before " + self._node.title)
+            before = await self._answer({"before": name, "state": self._seen.values})
             digest = scope.execution.log.values.digest if self._shape.by_key else None
-            depth = 2 * firing.depth - 1
-            firing.state = firing.state.write(given, by="a person", depth=depth, of_value=digest)
+            self._seen = _amended_by_a_person(self._seen, before, self._firing.depth, digest)
         command = as_command(self.accept(await self._work(scope)))
-        given |= command.update or {}
+        update = dict(command.update or {})
         if "after" in self._node.interrupts:
-            answer = await interrupt({"after": name, "update": given}, name=name)
-            given |= _update_in(answer)
-        return _command(given, command.targets)
+            update |= await self._answer({"after": name, "update": update})
+        return replace(command, update=update, before=before)
 
-    async def _memoized(self, scope: Scope) -> Any:
+    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What a person has to write; asked again, with the reason, if it does not fit."""
+        while True:
+            answer = await interrupt(question, name=self._node.name)
+            try:
+                return self._shape.schema.update(_update_in(answer), "the answer")
+            except StateError as error:
+                question = {**question, "refused": str(error)}
+
+    def remember(self, given: Any, end: int) -> None:
+        """What the call gave, with event ``end``, serves for others, also if the log gave it."""
+        if self._node.cache:
+            made = self._memo.setdefault(self._memo_key, asyncio.get_running_loop().create_future())
+            if not made.done():
+                made.set_result(Made(given, end))
+
+    def forget(self) -> None:
+        """The call gave nothing: whoever waits for it tries for themselves."""
+        if self._node.cache and (made := self._memo.get(self._memo_key)) and not made.done():
+            del self._memo[self._memo_key]
+            made.set_result(None)
+
+    @property
+    def _memo_key(self) -> tuple[str, bytes]:
         state, node = self._firing.state, self._node
-        key = (node.name, state.digest_of(node.reads or state.schema.keys))
-        while (known := self._memo.get(key)) is not None:
-            if (found := await asyncio.shield(known)) is not None:
-                return found.result
-        made = self._memo[key] = asyncio.get_running_loop().create_future()
-        try:
-            result = await self._run(scope)
-        except BaseException:
-            del self._memo[key]
-            made.set_result(None)  # whoever waits for it tries for themselves
-            raise
-        made.set_result(Made(result))
-        return result
+        return node.name, state.digest_of(node.reads or state.schema.keys)
+
+    async def _memoized(self, scope: CallScope) -> Any:
+        # What has begun to run goes on running, though another was first this time.
+        if not scope.execution.replay.is_recorded_below(scope.path):
+            while (known := self._memo.get(self._memo_key)) is not None:
+                if (found := await asyncio.shield(known)) is not None:
+                    scope.follow(found.end)
+                    return as_command(found.result)
+        self._memo.setdefault(self._memo_key, asyncio.get_running_loop().create_future())
+        return await self._attempts(scope)
 
     def _run(self, scope: Scope) -> Awaitable[Any]:
-        node, values = self._node, self._firing.state.values
+        node, values = self._node, self._seen.values
         if self._firing.sent:
             arguments: Sequence[Any] = [self._firing.payload]
         elif node.writes:
@@ -144,28 +167,50 @@ class NodeCall:
         if isinstance(given, Command):
             command = cast("Command[Any]", given)
             update = schema.update(command.update, node.title)
-            return _command(update, command.targets)
+            return replace(command, update=update, goto=tuple(command.targets))
         return schema.update({node.writes: given} if node.writes else given, node.title)
 
     async def _with_retries(self, scope: CallScope, retry: Retry) -> Any:
         seed = f"{scope.execution.seed}/{scope.path}"
         return await with_attempts(
             scope,
-            self._memoized if self._node.cache else self._run,
+            self._run,
             lambda attempt: _pause_s(retry, attempt, seed),
         )
-
-
-def _command(update: Mapping[str, Any], goto: Sequence[Target]) -> Any:
-    made: Command[Any] = Command(update=update, goto=tuple(goto))
-    return made
 
 
 def amended(recorded: Any, update: Mapping[str, Any]) -> Any:
     """What is recorded of a node, had it written ``update`` as well."""
     command = as_command(recorded)
     written = {**(command.update or {}), **update}
-    return _command(written, command.targets) if command.targets else written
+    return replace(command, update=written) if isinstance(recorded, Command) else written
+
+
+def state_after(
+    state: State,
+    recorded: Any,
+    *,
+    by: str,
+    depth: int,
+    digest: bytes = b"",
+    of_value: Digest | None = None,
+) -> State:
+    """The state after a node at ``depth``, of which this was ``recorded``."""
+    update: Mapping[str, Any] = recorded
+    if not isinstance(recorded, dict):
+        command = as_command(recorded)
+        update = command.update or {}
+        if command.before:
+            state = _amended_by_a_person(state, command.before, depth, of_value)
+    return state.write(update, by=by, depth=2 * depth, digest=digest, of_value=of_value)
+
+
+def _amended_by_a_person(
+    state: State, answer: Mapping[str, Any], depth: int, of_value: Digest | None
+) -> State:
+    return state.write(
+        answer, by="a person", depth=2 * depth - 1, digest=state.digest, of_value=of_value
+    )
 
 
 def as_command(recorded: Any) -> Command[Any]:

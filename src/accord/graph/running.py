@@ -7,7 +7,7 @@ firings that it follows from. A chain of firings runs in one task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
@@ -19,8 +19,8 @@ from accord.flow.scope import CallScope, Scope, enter, leave
 from accord.flow.suspend import Suspended, merged
 from accord.graph.firing import Firing, Machine, Target
 from accord.graph.history import THE_INPUT
-from accord.graph.node import Memo, NodeCall, as_command
-from accord.graph.shape import END, START, Command, Router, Send, Shape
+from accord.graph.node import Memo, NodeCall, as_command, state_after
+from accord.graph.shape import END, START, Router, Send, Shape
 from accord.graph.state import State
 from accord.log.blobs import digest_of
 from accord.log.events import CallFinished, CallStarted
@@ -43,6 +43,7 @@ class Running:
         self.machine = Machine(shape, recorded, keeps_writes=keeps_writes)
         self._group = Group()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._begun: set[str] = set()
         self._dropped: set[str] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._ends: set[int] = set()
@@ -70,9 +71,7 @@ class Running:
         """Fire nodes from the start, at ``state``, to the end; the state there."""
         try:
             async with self._group:
-                targets = await self._first_targets(state)
-                ready = self.machine.start(state, targets, self._scope.start)
-                await self._start_all(ready)
+                await self._begin(state)
         except BaseExceptionGroup:
             # Firings note only Exceptions, so a group without one is not ours to unwrap.
             if self._failure is None:
@@ -86,6 +85,7 @@ class Running:
         if self._suspended and self.machine.result is None:
             suspended = merged(self._suspended)
             mark(suspended, self._log, *sorted(self._ends))
+            self._scope.frontier = tuple(sorted(self._ends)) or self._scope.frontier
             raise suspended
         if self.machine.result is None:
             raise self._stuck()
@@ -93,24 +93,30 @@ class Running:
         self._scope.frontier = tuple(sorted(ends))
         return self.machine.result
 
-    async def _start_all(self, ready: list[Firing]) -> None:
-        """The first in this task, if nobody may have to cancel it alone; the others beside it."""
-        if self.shape.only_to or not ready:
-            self._start(ready)
+    async def _begin(self, state: State) -> None:
+        try:
+            targets = await self._first_targets(state)
+            ready = self.machine.start(state, targets, self._scope.start)
+        except Suspended as error:
+            self._suspended.append(error)
             return
-        self._start(ready[1:])
-        await self._work(ready[0])
+        except Exception as error:
+            self._failure = error
+            raise
+        # The first in this task, if nobody may have to cancel it alone; the others beside it.
+        self._start(ready if self.shape.only_to else ready[1:])
+        if ready and not self.shape.only_to:
+            await self._work(ready[0])
 
     def _start(self, firings: Iterable[Firing]) -> None:
         for firing in firings:
             self._execution.branches += 1
-            self._group.start(self._beside(firing), copy_context())
+            task = self._group.start(self._work(firing), copy_context())
+            task.add_done_callback(self._ended)
+            self._tasks[firing.label] = task
 
-    async def _beside(self, firing: Firing) -> None:
-        try:
-            await self._work(firing)
-        finally:
-            self._execution.branches -= 1
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._execution.branches -= 1
 
     async def _work(self, firing: Firing) -> None:
         """Fire, and go on with what that makes ready: a chain of firings runs in one task."""
@@ -119,8 +125,9 @@ class Running:
         while True:
             slot = Slot(f"{self._path}{firing.label}", _causes(firing), self._scope, task)
             self._labels[f"~{firing.label}"] = 1
-            token = enter(slot)
+            self._begun.add(firing.label)
             self._tasks[firing.label] = task
+            token = enter(slot)
             try:
                 targets = await self._outcome(firing, slot)
                 ready = self.machine.finish(firing, targets)
@@ -130,9 +137,9 @@ class Running:
                 raise
             finally:
                 leave(token)
-                del self._tasks[firing.label]
+                self._tasks.pop(firing.label, None)
             if self.shape.only_to:
-                self._go_on_without(ready)
+                ready = self._go_on_without(ready)
             if not ready:
                 return
             firing = ready[0]
@@ -143,7 +150,7 @@ class Running:
         """Note how; True if nobody waits for it any more."""
         self._ends.update(slot.take_causes())
         if firing.label in self._dropped:
-            self._start(self.machine.drop(firing))
+            self._start(self._go_on_without(self.machine.drop(firing)))
             return isinstance(error, Exception)
         if isinstance(error, Suspended):
             self._ends.update(ends_in(error, self._log))
@@ -159,46 +166,49 @@ class Running:
         """Where the firing leads; what it wrote is put on the state."""
         node, log = firing.node, self._log
         node_call = NodeCall(firing, self.shape, self._memo)
-        given = await call(
-            "node",
-            node.name,
-            node_call.inputs,
-            node_call.body,
-            timeout_s=node.timeout_s,
-            preview=node_call.preview,
-            accept=node_call.accept,
-        )
+        try:
+            given = await call(
+                "node",
+                node.name,
+                node_call.inputs,
+                node_call.body,
+                timeout_s=node.timeout_s,
+                accept=node_call.accept,
+            )
+        except BaseException:
+            node_call.forget()
+            raise
         firing.end = slot.frontier[0]
-        command: Command[Any] | None = None
-        update: Mapping[str, Any] = given
-        if not isinstance(given, dict):
-            command = as_command(given)
-            update = command.update or {}
-        firing.after = firing.state.write(
-            update,
+        node_call.remember(given, firing.end)
+        firing.after = state_after(
+            firing.state,
+            given,
             by=node.name,
-            depth=2 * firing.depth,
-            digest=self._digest(firing.end),
+            depth=firing.depth,
+            digest=self._digest(firing),
             of_value=log.values.digest if self.shape.by_key else None,
         )
         edges = self.shape.edges.get(node.name, ())
         routers = self.shape.routers.get(node.name)
-        if command is None and routers is None:
+        if routers is None and isinstance(given, dict):
             return edges
         routed = await self._route(routers, firing.after, firing) if routers else []
-        gone = node_call.targets(command) if command is not None else []
+        gone = node_call.targets(as_command(given))
         return [*edges, *routed, *gone]
 
-    def _digest(self, end: int) -> bytes:
-        """Stands for the state after a call: its key stands for the state before."""
-        ended = self._log.envelopes[end].event
+    def _digest(self, firing: Firing) -> bytes:
+        """Stands for the state after a firing: the key of its call stands for the state before."""
+        ended = self._log.envelopes[firing.end].event
         assert isinstance(ended, CallFinished)
         started = self._log.envelopes[ended.call].event
         assert isinstance(started, CallStarted)
         output = bytes(ended.output)
         if len(output) > SHORT:
             output = digest_of(output).encode()
-        return b"%b%b" % (started.key.encode(), output)
+        stands = b"%b%b" % (started.key.encode(), output)
+        if firing.sent or firing.node.reads:  # its key stands for what it saw, not for the state
+            return digest_of(b"%b\0%b" % (firing.state.digest, stands)).encode()
+        return stands
 
     async def _first_targets(self, state: State) -> list[Target]:
         edges = self.shape.edges.get(START, ())
@@ -209,7 +219,8 @@ class Running:
         self, routers: Iterable[Router], state: State, firing: Firing | None
     ) -> list[Target]:
         """Where the conditional edges lead. What they call has a place of its own."""
-        label = "start" if firing is None else firing.label
+        label = "" if firing is None else firing.label
+        self._labels[f"~{label}→"] = 1
         before = self._scope.frontier if firing is None else (firing.end,)
         scope = Scope(
             f"{self._scope.path}/~{label}→",
@@ -236,7 +247,11 @@ class Running:
             raise
 
     def _targets(self, router: Router, said: Any) -> list[Target]:
-        many = cast("Iterable[Any]", said) if isinstance(said, list | tuple | set) else [said]
+        many: list[Any] = [said]
+        if isinstance(said, list | tuple):
+            many = list(cast("Iterable[Any]", said))
+        elif isinstance(said, set):  # whose own order is another in each process
+            many = sorted(cast("set[Any]", said), key=str)
         found: list[Target] = []
         for each in many:
             if isinstance(each, Send):
@@ -262,16 +277,40 @@ class Running:
         causes = self._execution.replay.causes_at(f"{self._scope.path}/~{label}")
         return None if causes is None else frozenset(causes)
 
-    def _go_on_without(self, ready: Iterable[Firing]) -> None:
-        """Cancel what a join has gone on without; set timers for those that wait."""
-        fired = [firing.number for firing in ready if firing.node.join.drops]
+    def _go_on_without(self, ready: list[Firing]) -> list[Firing]:
+        """Of those that are ready, and of what that makes ready: what is not to be dropped.
+
+        What a join has gone on without is cancelled, or not begun; timers are set for those joins
+        that wait.
+        """
+        waiting = list(ready)
+        going: list[Firing] = []
+        while waiting:
+            firing = waiting.pop(0)
+            going.append(firing)
+            if firing.node.join.drops:
+                waiting += self._drop_for(firing.number)
         if self.machine.result is not None:
-            fired.append(self.shape.index[END])
-        for number in fired:
-            for firing in self.machine.stragglers(number):
-                self._dropped.add(firing.label)
-                if (task := self._tasks.get(firing.label)) is not None:
-                    task.cancel()
+            while dropped := self._drop_for(self.shape.index[END]):
+                going += dropped
+        self._set_timers()
+        return [firing for firing in going if firing.label not in self._dropped]
+
+    def _drop_for(self, number: int) -> list[Firing]:
+        """Drop what is only for a join that has fired; the firings that this makes ready."""
+        ready: list[Firing] = []
+        for firing in self.machine.stragglers(number):
+            if firing.label in self._dropped:
+                continue
+            self._dropped.add(firing.label)
+            self._labels[f"~{firing.label}"] = 1  # what it did the first time is not missed
+            if (task := self._tasks.get(firing.label)) is not None:
+                task.cancel()
+            if firing.label not in self._begun:
+                ready += self.machine.drop(firing)
+        return ready
+
+    def _set_timers(self) -> None:
         waiting = self.machine.joins_with_deadline()
         numbers = {number for number, _, _ in waiting}
         for number in [each for each in self._timers if each not in numbers]:
@@ -284,9 +323,12 @@ class Running:
                 )
 
     def _expire(self, number: int) -> None:
-        ready = self.machine.expire(number)
-        self._go_on_without(ready)
-        self._start(ready)
+        """The deadline of a join is over. Nobody waits for this, so a failure is kept."""
+        try:
+            self._start(self._go_on_without(self.machine.expire(number)))
+        except Exception as error:  # noqa: BLE001  # raised when all firings have ended
+            self._failure = self._failure or error
+            self._group.drop()
 
     def _stuck(self) -> DeadlockError:
         waiting = self.machine.statistics()
@@ -305,7 +347,6 @@ class Slot(Scope):
         self, path: str, causes: tuple[int, ...], outer: CallScope, task: asyncio.Task[Any] | None
     ) -> None:
         super().__init__(path, causes, outer.execution, task, outer)
-        self.handling = outer.handling
         self.began = path, causes
 
     @property

@@ -93,12 +93,7 @@ class Schema:
         self.keys: dict[str, Key] = {name: _key(name, t) for name, t in _hints(kind).items()}
         self._defaults = _defaults(kind)
         self._is_dict = is_typeddict(kind)
-        self._empty = {
-            key.name: Overwrite(empty)
-            for key in self.keys.values()
-            if key.reducer is not None and (empty := key.empty()) is not None
-        }
-        """What keys with a reducer hold before anything is written."""
+        self._reduced = [key for key in self.keys.values() if key.reducer is not None]
 
     def make(self, values: dict[str, Any]) -> Any:
         """What a node is given: ``values`` as the schema's class has them."""
@@ -128,7 +123,12 @@ class Schema:
 
     def first(self, given: dict[str, Any]) -> dict[str, Any]:
         """``given``, with what keys that have a reducer hold before anything is written."""
-        return {**self._empty, **given}
+        empty = {
+            key.name: Overwrite(value)
+            for key in self._reduced
+            if key.name not in given and (value := key.empty()) is not None
+        }
+        return {**empty, **given}
 
     def update(self, given: Any, who: str) -> dict[str, Any]:
         """``given`` as a dict of what is written; raises :class:`accord.errors.StateError`."""

@@ -40,6 +40,8 @@ class Command(Generic[N]):
     """
 
     update: Mapping[str, Any] | None = None
+    before: Mapping[str, Any] | None = None
+    """What a person wrote to the state before the node, which the node has seen."""
     goto: str | Send | tuple[str | Send, ...] | list[str | Send] = ()
 
     @property
@@ -54,6 +56,15 @@ class Join:
 
     until: NodeUntil = "all"
     deadline_s: float | None = None
+
+    def fault(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        until: Any = self.until
+        if until not in ("all", "any", "each") and not (type(until) is int and until >= 1):
+            return f"waits until 'all', 'any', 'each' or a number of inputs, not {until!r}"
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            return f"has a deadline_s above 0 or None, not {self.deadline_s!r}"
+        return ""
 
     @property
     def wanted(self) -> int | None:
@@ -84,7 +95,6 @@ class Node:
     priority: int | None = None
     budget: int | None = None
     goes_to: tuple[str, ...] | None = ()
-    subgraph: Any = None
     interrupts: tuple[str, ...] = ()
     """When a person is asked: ``before`` it, ``after`` it."""
 

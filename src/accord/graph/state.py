@@ -18,6 +18,7 @@ from accord.errors import StateConflictError
 from accord.graph.schema import Key, Overwrite, Schema
 from accord.log.blobs import digest_of
 
+_CHANGEABLE = (list, dict, set)
 Digest = Callable[[Any], bytes]
 
 
@@ -52,8 +53,11 @@ class State:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of the keys that have one."""
-        return {name: cell.value for name, cell in self.cells.items()}
+        """The values of the keys that have one; lists, dicts and sets are the reader's own."""
+        return {
+            name: cell.value.copy() if type(cell.value) in _CHANGEABLE else cell.value
+            for name, cell in self.cells.items()
+        }
 
     def digest_of(self, keys: Iterable[str]) -> bytes:
         """Stands for the values of ``keys`` alone. Their cells must have digests."""

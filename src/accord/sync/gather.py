@@ -100,9 +100,11 @@ class Group(asyncio.TaskGroup):
         self._started: list[asyncio.Task[None]] = []
         self._dropped: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
+    def start(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run ``work`` beside the others."""
-        self._started.append(self.create_task(work, context=context))
+        task = self.create_task(work, context=context)
+        self._started.append(task)
+        return task
 
     def drop(self) -> None:
         """Cancel those that are still at work, once, but for the one that runs this.
@@ -167,7 +169,7 @@ class _Branches:
                 for index in range(len(self._work)):
                     if not self._fork.was_dropped(index):
                         group.start(self._branch(index), self._fork.context(index))
-                if self._deadline_s is not None and not self._fork.has_met:
+                if self._deadline_s is not None and not self._decided:
                     left_s = self._deadline_s - self._fork.elapsed_s()
                     timer = asyncio.get_running_loop().call_later(left_s, self._release)
         except BaseExceptionGroup:
@@ -226,10 +228,15 @@ class _Branches:
             )
             self._alone.__cause__ = failures[0]
 
+    @property
+    def _decided(self) -> bool:
+        """What the join waits for is on record: all of it comes again."""
+        return self._fork.has_met or self._fork.is_over
+
     def _release(self) -> None:
         """Go on with those that have come. Recorded before the others are told."""
         late = [index for index in range(len(self._work)) if index not in self._results]
-        if late and not self._fork.has_met:
+        if late and not self._decided:
             self._released = True
             self._fork.join(self._policy, dropped=late)
             self._group.drop()
