@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec.structs import replace
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
-from accord.comm.mailbox import Message, check_address, dead_letters
+from accord.comm.mailbox import Message, dead_letters
 from accord.comm.post import Post
 from accord.comm.space import Spaces
 from accord.engine.base import Engine, Prices, Usage
-from accord.errors import UsageError
+from accord.errors import RunNotFoundError, UsageError
 from accord.flow.execution import Execution, Listener
-from accord.flow.forking import forked
+from accord.flow.forking import forked, spare_calls
 from accord.flow.load import (
     Flow,
     check_flow,
@@ -40,7 +39,7 @@ from accord.flow.load import (
 )
 from accord.flow.main import run_flow
 from accord.flow.replay import Replay
-from accord.flow.suspend import questions_of
+from accord.flow.suspend import check_answer, check_signal, plain_json
 from accord.log.blobs import Blobs
 from accord.log.codec import ValueCodec, blobs_in, encode_envelope
 from accord.log.events import RunFinished, RunResumed, RunStarted
@@ -204,8 +203,7 @@ class Runtime:
         """
         with self._log_of(run_id) as log:
             calls = index_calls(log.envelopes)
-            if answers:
-                _check_answers(log, calls, answers)
+            bodies = _answers(log, calls, answers or {}, self.store)
             if isinstance(calls.ended, RunFinished):
                 output = log.values.decode(calls.ended.output)
                 return Result(output=output, run_id=run_id, log=log)
@@ -216,8 +214,8 @@ class Runtime:
             gates = self._open_gates()
             last = log.envelopes[-1].seq
             first = log.append("", (last,), RunResumed(version=__version__))
-            for name, value in (answers or {}).items():
-                self.store.post(run_id, name, msgspec.json.encode(value))
+            for name, body in bodies.items():
+                self.store.post(run_id, name, body)
             log.take_post()
             execution = self._execution(log, gates, calls, started, listener)
             return await self._execute(execution, flow, inputs, first, opened)
@@ -328,8 +326,9 @@ class Runtime:
         A run in another process looks for it while it waits for messages; one that stopped, when
         it is resumed. ``value`` is plain JSON data.
         """
-        check_address(name)
-        self.store.post(run_id, name, msgspec.json.encode(value))
+        body = plain_json(value, f"the message to {name!r}")
+        check_signal(self.store, run_id, name, self.clock)
+        self.store.post(run_id, name, body)
         if (execution := self._live.get(run_id)) is not None:
             execution.take_post()
 
@@ -420,7 +419,7 @@ class Runtime:
         started: RunStarted,
         listener: Listener | None,
     ) -> Execution:
-        return Execution(
+        execution = Execution(
             log=log,
             replay=Replay(recorded, log.envelopes),
             gates=gates,
@@ -429,6 +428,12 @@ class Runtime:
             repeat_unknown=self.repeat_unknown,
             listener=listener,
         )
+        if started.forked_from:
+            with suppress(RunNotFoundError):  # deleted since: all is made again
+                original = read_log(self.store, started.forked_from, self.clock)
+                execution.replay.spare = spare_calls(original.envelopes, started.forked_at)
+                execution.spare_values = original.values
+        return execution
 
     async def _execute(
         self,
@@ -471,19 +476,12 @@ def started_of(calls: Calls, run_id: str) -> RunStarted:
     return calls.run
 
 
-def _check_answers(log: Log, calls: Calls, answers: Mapping[str, Any]) -> None:
-    """Each answers a question that is open."""
-    open_ones = [each.id for each in questions_of(log.envelopes, calls, log.values)]
+def _answers(log: Log, calls: Calls, answers: Mapping[str, Any], store: Store) -> dict[str, bytes]:
+    """The answers as they are sent, all of them checked before anything is changed."""
+    sent = {name for _, name, _ in store.posted(log.run)} if answers else set[str]()
     for name in answers:
-        if name in open_ones:
-            continue
-        asked = calls.by_scope.get(name)
-        known = asked is not None and asked.started.kind == "interrupt"
-        why = "has been answered already" if known else "is no question of it"
-        raise UsageError(
-            f"run {log.run!r}: {name!r} {why}; it waits for {open_ones or 'no answer'}, and "
-            "nothing has been changed"
-        )
+        check_answer(log, calls, name, sent)
+    return {name: plain_json(value, f"the answer to {name!r}") for name, value in answers.items()}
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -35,7 +35,7 @@ from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError, 
 from accord.flow.failure import ends_in, mark, rebuild_error, record_error
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
-from accord.flow.suspend import Suspended
+from accord.flow.suspend import Suspended, suspension_in
 from accord.log.blobs import digest_of
 from accord.log.codec import printable
 from accord.log.events import (
@@ -123,6 +123,8 @@ async def call(
     attempts = 0
     if recorded is None:
         start = log.append(path, scope.take_causes(), started)
+        if (spare := execution.replay.spare_at(path, started)) is not None:
+            return _answer_again(scope, path, start, spare)
     else:
         answer = await _answer(scope, recorded)
         if answer is not None:
@@ -163,7 +165,8 @@ async def _perform(
         done = True
         execution.replay.check_complete(inner)
         end: CallEnded = _finished(inner, result, started)
-    except BaseException as error:
+    except BaseException as raised:
+        error = suspension_in(raised)
         if not log.failed:
             cut_off = done or isinstance(error, CallTimeoutError | ToolLostError)
             unknown = started.has_effects and cut_off
@@ -171,11 +174,24 @@ async def _perform(
             end_seq = log.append(inner.path, inner.take_causes(), unfinished)
             scope.saw_end(end_seq)
             mark(error, log, end_seq)
+        if error is not raised:
+            raise error from None
         raise
     finally:
         leave(token)
     scope.saw_end(log.append(inner.path, inner.take_causes(), end))
     return result.value if started.kind == "request" else result
+
+
+def _answer_again(scope: Scope, path: str, start: int, spare: Call) -> Any:
+    """What the call gave in the run forked from. It was paid for there."""
+    execution = scope.execution
+    assert isinstance(spare.ended, CallFinished)
+    assert execution.spare_values is not None
+    value = execution.spare_values.decode(spare.ended.output)
+    output = execution.log.values.encode(value, f"the output of {spare.started.name}")
+    scope.saw_end(execution.log.append(path, (start,), CallFinished(call=start, output=output)))
+    return value
 
 
 async def _answer(scope: Scope, recorded: Call) -> _Answer | None:

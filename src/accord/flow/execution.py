@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from accord.errors import AccordError, FlowChangedError
+from accord.log.codec import ValueCodec
 from accord.log.log import Log
 from accord.schedule.gate import Gates
 
@@ -57,6 +58,8 @@ class Execution:
     _hearing: int = 0
     _looks: bool = False
     """A next look for messages from outside is set; one is enough, however often code waits."""
+    spare_values: ValueCodec | None = None
+    """In a fork: decodes what the run forked from holds."""
     posted: Callable[[], object] = lambda: None
     """Brings up to date what waits for messages; called when one has come from outside."""
     fatal: AccordError | None = None

@@ -1,13 +1,14 @@
 """A fork: a new log that shares with another all that does not follow from one change.
 
-The outputs of some calls are replaced. What causally follows from them is left out, but for the
-calls that may still answer if they come again with the same input: those that neither wrote nor
-looked at anything shared. Run again over that log, only what depends on the change is made again.
+The outputs of some calls are replaced, and what causally follows from them is left out. Of that,
+the calls that neither wrote nor looked at anything shared are *spare*: if one comes again at its place
+with the same input, it answers as it did in the other run. So only what depends on the change is
+made again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -32,6 +33,9 @@ from accord.log.events import (
 )
 from accord.log.fold import Call, Calls, index_calls
 
+NUMBERED = ("send", "receive", "watch", "search", "interrupt")
+"""Calls whose output holds numbers of events, or that ask a person: they are made again."""
+
 
 def forked(
     envelopes: Sequence[Envelope], outputs: Mapping[str, Value], started: RunStarted
@@ -42,10 +46,26 @@ def forked(
     where no call finished.
     """
     calls = index_calls(envelopes)
-    ends = {_end_at(calls, place, started.run): value for place, value in outputs.items()}
+    ends = {_end_at(calls, place, started.forked_from): v for place, v in outputs.items()}
     after = _following(envelopes, set(ends))
-    kept = _kept(envelopes, calls, after)
-    return _Copy(envelopes, kept, ends, started).made()
+    started = replace(started, forked_at=tuple(sorted(ends)))
+    return _Copy(envelopes, _kept(envelopes, calls, after), ends, started).made()
+
+
+def spare_calls(envelopes: Sequence[Envelope], forked_at: Iterable[int]) -> dict[str, Call]:
+    """The calls of the run forked from that may answer again, by their places."""
+    calls = index_calls(envelopes)
+    after = _following(envelopes, set(forked_at))
+    shared = (e.scope for e in envelopes if isinstance(e.event, Note | Joined))
+    tainted = {place for path in shared for place in _above(path)}
+    return {
+        call.scope: call
+        for call in calls.by_scope.values()
+        if call.start.seq in after
+        and isinstance(call.ended, CallFinished)
+        and call.scope not in tainted
+        and call.started.kind not in NUMBERED
+    }
 
 
 def _end_at(calls: Calls, place: str, run: str) -> int:
@@ -71,38 +91,28 @@ def _following(envelopes: Sequence[Envelope], changed: set[int]) -> set[int]:
 
 
 def _kept(envelopes: Sequence[Envelope], calls: Calls, after: set[int]) -> set[int]:
-    """What does not follow, and the calls that may answer all the same."""
-    shared = [
-        envelope.scope
-        for envelope in envelopes
-        if envelope.seq in after and isinstance(envelope.event, Note | Joined)
-    ]
-    tainted = {place for path in shared for place in _above(path)}
-    kept = {
+    """What does not follow from the change, but for how the run ended.
+
+    Answers to questions that are asked again are left out, for the question may be another.
+    """
+    again = {
+        place
+        for place, call in calls.by_scope.items()
+        if call.started.kind == "interrupt" and call.start.seq in after
+    }
+    return {
         envelope.seq
         for envelope in envelopes
-        if envelope.seq not in after and not isinstance(envelope.event, RunEnded)
+        if envelope.seq not in after
+        and not isinstance(envelope.event, RunEnded)
+        and not (isinstance(envelope.event, Written) and envelope.event.key in again)
     }
-    asked = [p for p, call in calls.by_scope.items() if call.started.kind == "interrupt"]
-    again = {place for place in asked if calls.by_scope[place].start.seq in after}
-    kept -= {e.seq for e in envelopes if isinstance(e.event, Written) and e.event.key in again}
-    for call in calls.by_scope.values():
-        if _may_answer(call, tainted, after):
-            assert call.end is not None
-            kept.update((call.start.seq, call.end.seq))
-    return kept
 
 
 def _above(path: str) -> list[str]:
     """The places that ``path`` lies within, itself included."""
     parts = path.split("/")
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
-
-
-def _may_answer(call: Call, tainted: set[str], after: set[int]) -> bool:
-    if call.end is None or call.start.seq not in after:
-        return False  # what began before the change, and ended after it, may have waited for it
-    return isinstance(call.ended, CallFinished) and call.scope not in tainted
 
 
 class _Copy:
@@ -158,11 +168,14 @@ class _Copy:
             return None
         return self._with_numbers(event)
 
-    def _with_numbers(self, event: Event) -> Event | None:
+    def _with_numbers(self, event: Event) -> Event:
+        if isinstance(event, CallStarted | Note):
+            event = replace(event, handling=self._standing(event.handling))
         match event:
-            case CallStarted():
-                return replace(event, handling=self._standing(event.handling))
-            case CallFinished() | AttemptFailed():
+            case CallFinished():
+                call = self._only(event.call)
+                return replace(event, call=call, output=self._output(event))
+            case AttemptFailed():
                 return replace(event, call=self._only(event.call))
             case CallFailed() | CallCancelled():
                 because = self._standing(event.because)
@@ -170,13 +183,20 @@ class _Copy:
             case MessageTaken():
                 return replace(event, message=self._only(event.message))
             case Looked():
-                handling = self._standing(event.handling)
-                return replace(event, took=self._standing(event.took), handling=handling)
+                return replace(event, took=self._standing(event.took))
             case Written():
                 # Messages from outside have numbers in the post of their own run.
                 return replace(event, post=-1 if event.post else 0)
             case _:
                 return event
+
+    def _output(self, event: CallFinished) -> Value:
+        """The output of a call; what waits gives the number of the event that it waited for."""
+        started = self._envelopes[event.call].event
+        assert isinstance(started, CallStarted)
+        if started.kind not in ("send", "receive", "watch"):
+            return event.output
+        return Value(str(self._only(int(bytes(event.output)))).encode())
 
     def _standing(self, numbers: Sequence[int]) -> tuple[int, ...]:
         return tuple(self._only(old) for old in numbers if old in self._kept)

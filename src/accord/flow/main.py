@@ -11,7 +11,7 @@ from accord.flow.execution import Execution
 from accord.flow.failure import ends_in, record_error
 from accord.flow.load import Flow
 from accord.flow.scope import Scope, enter, leave
-from accord.flow.suspend import Suspended, questions_of, suspended_error
+from accord.flow.suspend import Suspended, questions_of, suspended_error, suspension_in
 from accord.log.events import RunFailed, RunFinished, RunInterrupted
 from accord.log.fold import index_calls
 
@@ -34,10 +34,11 @@ async def run_flow(flow: Flow, inputs: Sequence[Any], execution: Execution, firs
             failed = RunFailed(error=record_error(error, log.values), because=ends_in(error, log))
             log.append("", scope.take_causes(), failed)
         raise
-    except BaseException as error:
+    except BaseException as raised:
+        error = suspension_in(raised)
         waits_for = error.ids if isinstance(error, Suspended) else ()
         if not log.failed:
-            ended = RunInterrupted(because=ends_in(error, log), waits_for=waits_for)
+            ended = RunInterrupted(because=ends_in(raised, log), waits_for=waits_for)
             log.append("", scope.take_causes(), ended)
         if isinstance(error, Suspended):
             calls = index_calls(log.envelopes)

@@ -47,6 +47,8 @@ class Replay:
         self._envelopes = tuple(envelopes)
         self._recorded = calls
         self._answered = answers_in(self._envelopes)
+        self.spare: dict[str, Call] = {}
+        """In a fork: calls of the run forked from that may answer as they did."""
         self._undone = _undone_before(calls)
         """The ends of failures that the flow did not get past: they are made again."""
         self._propagated = calls.propagated
@@ -85,6 +87,11 @@ class Replay:
         self.make_again(call)
         self._forget(path)
         return None
+
+    def spare_at(self, path: str, now: CallStarted) -> Call | None:
+        """The call that a fork has left behind, if it comes again with the same input."""
+        call = self.spare.get(path)
+        return call if call is not None and call.started.key == now.key else None
 
     def join_at(self, path: str, scope: Scope, branches: int) -> Envelope | None:
         """The join recorded at ``path``; raises if a call was, or one of other branches."""

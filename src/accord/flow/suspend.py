@@ -7,14 +7,19 @@ the answer. Code before the question runs again, calls before it answer from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from accord.errors import RunSuspendedError
+import msgspec
+
+from accord.clock import Clock
+from accord.errors import RunSuspendedError, UsageError
 from accord.log.codec import ValueCodec, printable
-from accord.log.events import CallFinished, Envelope, Written
-from accord.log.fold import Calls, is_within
+from accord.log.events import CallFinished, Envelope, RunFinished, Written
+from accord.log.fold import Calls, index_calls, is_within
+from accord.log.log import Log, read_log
+from accord.log.store.base import Store
 
 SHOWN_CHARACTERS = 200
 
@@ -33,6 +38,24 @@ class Suspended(BaseException):
     def __init__(self, ids: Iterable[str]) -> None:
         self.ids = tuple(dict.fromkeys(ids))
         super().__init__(*self.ids)
+
+
+def suspension_in(error: BaseException) -> BaseException:
+    """``error``, or the suspension that it is a group of, as a ``TaskGroup`` raises it."""
+    found = list(_leaves(error))
+    if len(found) > 1 or found[0] is not error:
+        asked = [each for each in found if isinstance(each, Suspended)]
+        if len(asked) == len(found):
+            return merged(asked)
+    return error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from _leaves(each)
 
 
 def merged(suspensions: Iterable[Suspended]) -> Suspended:
@@ -59,6 +82,44 @@ def questions_of(envelopes: Iterable[Envelope], calls: Calls, values: ValueCodec
         for place in asked_below(calls)
         if place not in answered
     ]
+
+
+def check_answer(log: Log, calls: Calls, name: str, sent: Collection[str] = ()) -> None:
+    """Raise ``UsageError`` if ``name`` is no open question; ``sent`` is what waits in the post."""
+    open_ones = [each.id for each in questions_of(log.envelopes, calls, log.values)]
+    open_ones = [each for each in open_ones if each not in sent]
+    if name in open_ones:
+        return
+    asked = calls.by_scope.get(name)
+    known = asked is not None and asked.started.kind == "interrupt"
+    why = "has been answered already" if known else "is no question of it"
+    raise UsageError(
+        f"run {log.run!r}: {name!r} {why}; it waits for {open_ones or 'no answer'}, and nothing "
+        "has been changed"
+    )
+
+
+def check_signal(store: Store, run: str, name: str, clock: Clock) -> None:
+    """Raise ``UsageError`` if nothing can be sent to ``name`` of a run from outside."""
+    if not name.strip() or not name.isprintable():
+        raise UsageError(f"messages go to a name of printable text, not to {name!r}")
+    log = read_log(store, run, clock)
+    calls = index_calls(log.envelopes)
+    if name in calls.by_scope and calls.by_scope[name].started.kind == "interrupt":
+        check_answer(log, calls, name, {each for _, each, _ in store.posted(run)})
+    if isinstance(calls.ended, RunFinished):
+        raise UsageError(f"run {run!r} has finished: nobody takes messages there any more")
+
+
+def plain_json(value: Any, what: str) -> bytes:
+    """``value`` as JSON; raises ``UsageError`` if it would come back as anything else."""
+    try:
+        body = msgspec.json.encode(value)
+        if msgspec.json.decode(body) == value:
+            return body
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise UsageError(f"{what} is plain JSON data (text, numbers, lists, dicts), not {value!r:.80}")
 
 
 def answers_in(envelopes: Iterable[Envelope]) -> set[str]:

@@ -78,6 +78,8 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     version: str
     forked_from: str = ""
     """The run that this one shares its beginning with, and goes on from otherwise."""
+    forked_at: tuple[int, ...] = ()
+    """The ends of the calls whose outputs are others here, by their numbers in that run."""
     baseline_tokens: int | None = None
     """What one agent needs for the same task, where it was measured or given."""
 
