@@ -13,6 +13,7 @@ from accord import Agent, gather
 from accord.clock import VirtualClock, run_virtual
 from accord.comm.mailbox import Mailbox, ask, close_mailbox, dead_letters, send
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
+from accord.log.store.memory import MemoryStore
 from accord.runtime import Result, Runtime
 from accord.testing.scripted import ScriptedEngine
 
@@ -184,6 +185,30 @@ def test_a_question_to_no_mailbox_says_so(asked: str, says: str) -> None:
     with pytest.raises(CallTimeoutError, match="has not answered within 1 s") as caught:
         play(flow)
     assert says in str(caught.value)
+
+
+def test_what_was_open_when_the_time_was_up_is_the_same_on_a_replay() -> None:
+    said: list[str] = []
+
+    async def flow() -> None:
+        try:
+            await ask("conter", 1, timeout_s=1)
+        except CallTimeoutError as error:
+            said.append(str(error))
+        Mailbox[int]("counter")
+        if len(said) == 1:
+            raise RuntimeError
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Runtime(engine=ScriptedEngine(), log=store, clock=VirtualClock()) as runtime:
+            with pytest.raises(RuntimeError):
+                await runtime.arun(flow, run_id="r")
+            await runtime.aresume("r", flow)
+
+    run_virtual(main())
+    assert said[0] == said[1]
+    assert "open are: none" in said[0]
 
 
 def test_a_message_to_nobody_is_kept_and_counted_and_may_be_taken_later() -> None:

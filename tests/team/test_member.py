@@ -14,6 +14,16 @@ def test_every_option_of_an_agent_is_carried_over() -> None:
 
 
 def test_a_copy_is_like_its_agent() -> None:
-    agent = Agent("ann", "Be brief.", model="m", stop=["x"], reads={"a/*": "full"}, shares="b")
+    spelled_out: AgentOptions = {
+        "shares": "b",
+        "reads": {"a/*": "full", "@ann": "last"},
+        "sees": "summary",
+        "writes": {"c": "append"},
+        "expected_calls": 3,
+        "summary_tokens": 50,
+        "memory_items": 2,
+    }
+    assert set(spelled_out) == set(SPELLED_OUT)
+    agent = Agent("ann", "Be brief.", model="m", stop=["x"], **spelled_out)
     assert derived(agent) == agent
     assert derived(agent, model="n").model == "n"

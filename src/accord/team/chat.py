@@ -71,7 +71,7 @@ class ChatResult:
     ``choices`` counts how often somebody was to say who speaks, ``fallbacks`` how often a rule had
     to stand in, ``loops`` how often that was because the same was said again and again,
     ``corrections`` how often a manager was asked again, ``unasked`` for how many of the fallbacks
-    it was not asked at all, as its plans had been of no use: see :class:`accord.team.manager.Manager`.
+    it was not asked at all, as its plans had been of no use (:mod:`accord.team.manager`).
     """
 
     messages: tuple[ChatMessage, ...]

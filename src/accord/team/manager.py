@@ -69,7 +69,7 @@ class Manager:
             raise UsageError(f"manager {self.name!r} has tools; give them to who does the work")
 
     async def choose(self, floor: Floor, members: Mapping[str, Member]) -> Choice:  # noqa: ARG002
-        outcomes = [_outcome(choice) for choice in floor.choices]
+        outcomes: list[Outcome] = [_outcome(choice) for choice in floor.choices]
         if is_resting(outcomes, len(floor.roster)):
             return Choice(by="manager", why=UNASKED, unasked=True)
         turns = self.turns or max(FEWEST_TURNS, -(-len(floor.roster) // SHARE))
