@@ -24,6 +24,7 @@ def test_a_copy_is_like_its_agent() -> None:
         "memory_items": 2,
     }
     assert set(spelled_out) == set(SPELLED_OUT)
-    agent = Agent("ann", "Be brief.", model="m", stop=["x"], **spelled_out)
+    options: AgentOptions = {"model": "m", "stop": ["x"], **spelled_out}
+    agent = Agent("ann", "Be brief.", **options)
     assert derived(agent) == agent
     assert derived(agent, model="n").model == "n"
