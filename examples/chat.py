@@ -11,9 +11,7 @@ Prints::
 
 from accord import Agent, Result, run
 from accord.engine.base import Request
-from accord.team.chat import ChatResult, GroupChat
-from accord.team.manager import Manager
-from accord.team.termination import MaxMessages, TextMention
+from accord.team import ChatResult, GroupChat, Manager, MaxMessages, TextMention
 from accord.testing.scripted import ScriptedEngine
 
 writer = Agent("writer", "Write a slogan.")

@@ -15,8 +15,7 @@ from collections import Counter
 
 from accord import run, tool
 from accord.engine.base import Reply, Request, ToolCall
-from accord.team.crew import Crew, member
-from accord.team.task import Task
+from accord.team import Crew, Task, member
 from accord.testing.scripted import ScriptedEngine
 
 

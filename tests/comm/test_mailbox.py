@@ -11,8 +11,9 @@ import pytest
 
 from accord import Agent, gather
 from accord.clock import VirtualClock, run_virtual
-from accord.comm.mailbox import Mailbox, ask, dead_letters, send
+from accord.comm.mailbox import Mailbox, ask, close_mailbox, dead_letters, send
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
+from accord.log.store.memory import MemoryStore
 from accord.runtime import Result, Runtime
 from accord.testing.scripted import ScriptedEngine
 
@@ -133,6 +134,81 @@ def test_a_question_gets_its_own_answer() -> None:
         return await gather(ask("double", 1), ask("double", 2), server())
 
     assert play(flow).output[:2] == [2, 4]
+
+
+@pytest.mark.parametrize(("room_at", "ends_at"), [(3, 5), (None, 5)])
+def test_a_question_has_one_deadline_for_room_and_answer(
+    room_at: float | None, ends_at: float
+) -> None:
+    async def flow() -> Any:
+        box: Mailbox[int] = Mailbox("box", capacity=1)
+        await send("box", 1)
+
+        async def take() -> None:
+            if room_at is not None:
+                await asyncio.sleep(room_at)
+                await box.receive()
+
+        async def wonder() -> tuple[Any, float]:
+            began = asyncio.get_running_loop().time()
+            try:
+                await ask("box", 2, timeout_s=5)
+            except (CallTimeoutError, MailboxFullError) as error:
+                return error, asyncio.get_running_loop().time() - began
+            raise AssertionError
+
+        return (await gather(take(), wonder()))[1]
+
+    error, took = play(flow).output
+    assert took == pytest.approx(ends_at)
+    expected = MailboxFullError if room_at is None else CallTimeoutError
+    assert isinstance(error, expected)
+    assert "5 s" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("counter", "see that its owner replies"),
+        ("conter", "no mailbox of that name was open; did you mean 'counter'?"),
+        ("zebra", "no mailbox of that name was open; open are: counter"),
+        ("closed", "no mailbox of that name was open"),
+    ],
+)
+def test_a_question_to_no_mailbox_says_so(asked: str, says: str) -> None:
+    async def flow() -> None:
+        Mailbox[int]("counter")
+        Mailbox[int]("closed")
+        close_mailbox("closed")
+        await ask(asked, 1, timeout_s=1)
+
+    with pytest.raises(CallTimeoutError, match="has not answered within 1 s") as caught:
+        play(flow)
+    assert says in str(caught.value)
+
+
+def test_what_was_open_when_the_time_was_up_is_the_same_on_a_replay() -> None:
+    said: list[str] = []
+
+    async def flow() -> None:
+        try:
+            await ask("conter", 1, timeout_s=1)
+        except CallTimeoutError as error:
+            said.append(str(error))
+        Mailbox[int]("counter")
+        if len(said) == 1:
+            raise RuntimeError
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Runtime(engine=ScriptedEngine(), log=store, clock=VirtualClock()) as runtime:
+            with pytest.raises(RuntimeError):
+                await runtime.arun(flow, run_id="r")
+            await runtime.aresume("r", flow)
+
+    run_virtual(main())
+    assert said[0] == said[1]
+    assert "open are: none" in said[0]
 
 
 def test_a_message_to_nobody_is_kept_and_counted_and_may_be_taken_later() -> None:

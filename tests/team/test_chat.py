@@ -14,7 +14,7 @@ import pytest
 from accord import Agent, Ending, Runtime, tool
 from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import Reply, Request, ToolCall
-from accord.errors import EngineUnavailableError, UsageError
+from accord.errors import EngineUnavailableError, RejectedError, UsageError
 from accord.log.events import Written
 from accord.runtime import Result
 from accord.team.chat import ChatResult, GroupChat
@@ -242,11 +242,36 @@ def test_a_manager_of_no_use_is_told_once_and_then_a_rule_goes_on(answer: str) -
     result = hold(GroupChat(ABC, speakers="manager", until=MaxMessages(3)), engine)
     assert speakers(result) == "ann bob cid"
     assert result.output.fallbacks == 3
-    assert result.output.corrections == 3
+    assert result.output.corrections == 2
+    assert result.output.unasked == 1
     asked = [r for r in engine.requests if r.agent == "manager"]
-    assert len(asked) == 6
+    assert len(asked) == 4
     assert "no use" in asked[1].messages[-1].content
     assert "ann" in asked[1].messages[-1].content
+
+
+@pytest.mark.parametrize("turns", [2, 5, 6, 30])
+@pytest.mark.parametrize("answer", ["Hello!", {"turns": ["zoe"]}, RejectedError("no")])
+def test_a_manager_that_is_never_of_use_is_asked_once_a_round(answer: Any, turns: int) -> None:
+    """MGR-1, MGR-4: twice with a correction, then one try after each round of the members."""
+    engine = ScriptedEngine(speak(answer))
+    result = hold(GroupChat(ABC, speakers="manager", until=MaxMessages(turns)), engine)
+    tries = 2 + max(0, turns - 2) // (len(ABC) + 1)
+    corrections = 0 if isinstance(answer, Exception) else 2
+    assert [r.agent for r in engine.requests].count("manager") == tries + corrections
+    assert result.output.fallbacks == turns
+    assert result.output.unasked == turns - tries
+    assert result.output.turns == Counter(["ann", "bob", "cid"][i % 3] for i in range(turns))
+    left_alone = [choice for choice in choices(result) if choice.unasked]
+    assert all("not asked" in choice.why for choice in left_alone)
+
+
+def test_a_manager_that_is_of_use_after_its_rest_is_asked_as_before() -> None:
+    answers = iter(["?"] * 4 + ["cid"] + ["?"] * 2 + ["bob"])
+    engine = ScriptedEngine(speak(lambda _: next(answers)))
+    result = hold(GroupChat(ABC, speakers=Manager(turns=1), until=MaxMessages(8)), engine)
+    by = [choice.by if not choice.unasked else "unasked" for choice in choices(result)]
+    assert by == [*["fallback"] * 2, *["unasked"] * 3, "manager", "fallback", "manager"]
 
 
 def test_a_manager_whose_engine_fails_is_stood_in_for() -> None:

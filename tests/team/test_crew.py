@@ -131,6 +131,17 @@ def test_placeholders_are_filled_in_tasks_and_members() -> None:
     assert "Know x." in text_of(engine.requests[0])
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Explain {x}.", "{ 1, 2 }", "{{x}} and {{ y", "}{", "{}", '{"a": {"b": [1]}}', "{task}"],
+)
+@pytest.mark.parametrize("tasks", [[], [Task("{task}")]])
+def test_a_text_goes_as_it_stands_whatever_braces_it_has(text: str, tasks: list[Task]) -> None:
+    engine = ScriptedEngine(echo)
+    work(Crew([ANN], tasks), text, engine)
+    assert engine.requests[0].messages[-1].content == text
+
+
 def test_a_missing_input_is_named_before_anything_runs() -> None:
     engine = ScriptedEngine(echo)
     with pytest.raises(UsageError, match=r"placeholder \{topic\}, and the inputs are \['t'\]"):
@@ -246,6 +257,26 @@ def test_a_manager_that_does_not_delegate_is_told_so_and_then_a_rule_does(reply:
     assert result.output.fallbacks == 1
     assert {each.to for each in result.output.delegations} == {"Researcher", "Writer"}
     assert all(each.by == "fallback" and each.why for each in result.output.delegations)
+
+
+def test_managers_of_no_use_are_asked_once_in_as_many_tasks_as_they_have_members() -> None:
+    """MGR-4: and each plan is counted."""
+    engine = ScriptedEngine(manages(lambda _: "Hello!"))
+    tasks = [Task(f"Do {index}.") for index in range(6)]
+    result = work(Crew([ANN, BOB], tasks, process="hierarchical"), engine=engine)
+    plans = [r for r in engine.requests if "Members:" in text_of(r)]
+    assert len(plans) == 3 + 3 + 1
+    assert (result.output.fallbacks, result.output.unasked) == (6, 3)
+    assert result.output.corrections == 4
+    whys = [each.why for each in result.output.delegations if each.to == "Writer"]
+    assert [index for index, why in enumerate(whys) if "not asked" in why] == [2, 3, 5]
+
+
+def test_fallbacks_of_all_managers_are_added_up() -> None:
+    engine = ScriptedEngine(manages(lambda _: "Hello!"))
+    workers = [Agent(f"w{i}") for i in range(4)]
+    crew = Crew(workers, [Task("a"), Task("b")], process="hierarchical", span=2)
+    assert work(crew, engine=engine).output.fallbacks == 6
 
 
 def test_a_correction_is_taken() -> None:
@@ -387,6 +418,8 @@ def test_bad_input_is_refused_before_anything_runs(make: Callable[[], Any], says
 def test_a_crew_without_tasks_says_so() -> None:
     with pytest.raises(UsageError, match="has no tasks"):
         work(Crew([ANN]))
+    with pytest.raises(UsageError, match="has no tasks"):
+        work(Crew([ANN]), " ")
 
 
 def test_a_crew_wider_than_the_engine_still_works() -> None:

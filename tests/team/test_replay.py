@@ -71,6 +71,11 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "timeout": (GroupChat([ANN, CID], until=Timeout(0.5)), "talk"),
     "tokens": (GroupChat([ANN, BOB], until=TokenUsage(total=600)), "talk"),
     "awkward": (awkward, "talk"),
+    "fool": (GroupChat([ANN, BOB], speakers=Manager(name="fool"), until=MaxMessages(7)), "talk"),
+    "fools": (
+        Crew([ANN, BOB], [Task(f"{i}") for i in range(5)], process="hierarchical", name="fools"),
+        {},
+    ),
     "sequential": (Crew([ANN, BOB, CID], TASKS), {"x": 1}),
     "parallel": (Crew([ANN, BOB, CID], TASKS, process="parallel"), {"x": 1}),
     "hierarchical": (
@@ -91,6 +96,8 @@ def answer(request: Request) -> Any:
     last = request.messages[-1]
     if request.agent.endswith("bids"):
         return {"bid": len(text) % 7}
+    if request.agent.startswith("fool"):
+        return "Hello!"
     if request.agent == "manager":
         said = text.count("Remark")
         return ["done", {"turns": ["ann: go", "bob: on"]}, '{"speaker": "Cid"}', "ann"][

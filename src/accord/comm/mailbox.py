@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Generic, TypeVar, cast
 
+from accord.clock import NANOSECONDS
 from accord.comm.post import Box, Post
 from accord.comm.put import writing_scope
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
@@ -109,12 +111,12 @@ async def send(to: str, body: Any, *, sender: str = "", timeout_s: float | None 
     :class:`accord.errors.MailboxFullError`, and the message is not sent. A message to a name
     that has no mailbox waits for it to be opened.
     """
-    return await _send(to, body, sender, timeout_s)
+    return (await _send(to, body, sender, timeout_s)).seq
 
 
 async def _send(
     to: str, body: Any, sender: str, timeout_s: float | None, *, asks: bool = False
-) -> int:
+) -> Envelope:
     check_address(to)
     what = f"send {to}"
     scope = writing_scope(what, body)
@@ -133,25 +135,26 @@ async def _send(
     except CallTimeoutError as error:
         raise room.none() from error
     log.fold(Post)  # whoever waits for it wakes
-    return sent.seq
+    return sent
 
 
 async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None = None) -> Any:
     """Send ``body`` and wait for the body of the reply; a reply that is an exception is raised.
 
-    Raises :class:`accord.errors.CallTimeoutError` if none comes within ``timeout_s``.
+    Within ``timeout_s``, on the run's clock, the question has to be sent and answered. Raises
+    :class:`accord.errors.MailboxFullError` if there is no room for it by then, and
+    :class:`accord.errors.CallTimeoutError` if there is no answer.
     """
     _check_not_itself(to)
     question = await _send(to, body, sender, timeout_s, asks=True)
-    address = _reply_address(current_scope("ask").execution.log, question)
+    log = current_scope("ask").execution.log
+    address = _reply_address(log, question.seq)
     open_mailbox(address)
+    left_s = None if timeout_s is None else max(0.0, timeout_s - _waited_s(log, question))
     try:
-        answer = (await _receive(address, timeout_s)).body
+        answer = (await _receive(address, left_s)).body
     except CallTimeoutError as error:
-        raise CallTimeoutError(
-            f"{to!r} has not answered within {timeout_s or 0:g} s; see that a mailbox of that name "
-            "is open, and that its owner replies to what it receives"
-        ) from error
+        raise _unanswered(to, timeout_s or 0) from error
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -285,6 +288,29 @@ def _message(log: Log, number: int) -> Message[Any]:
     assert isinstance(written, Written)
     body = log.values.decode(written.value)
     return Message(id=number, sender=written.by, to=written.key, body=body, asks=written.asks)
+
+
+def _waited_s(log: Log, sent: Envelope) -> float:
+    """How long a message waited for room: if it did, it is the first thing in a call of its own."""
+    began = log.envelopes[sent.causes[0]]
+    waited = isinstance(began.event, CallStarted) and began.event.kind == "send"
+    return (sent.at - began.at) / NANOSECONDS if waited else 0.0
+
+
+def _unanswered(to: str, timeout_s: float) -> CallTimeoutError:
+    """By the mailboxes that were open when the time was up, which are the same on a replay."""
+    scope = current_scope("ask")
+    post = Post()
+    for envelope in scope.execution.log.envelopes[: scope.frontier[-1] + 1]:
+        post.add(envelope)
+    said = f"{to!r} has not answered within {timeout_s:g} s"
+    if any(not box.is_closed for box in post.boxes_for(to)):
+        return CallTimeoutError(f"{said}; see that its owner replies to what it receives")
+    opened = [box.opened for box in post.boxes.values() if not box.is_closed]
+    names = [each.name for each in opened if each.broadcasts]  # the others wait for one reply
+    close = get_close_matches(to, names, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"open are: {', '.join(names) or 'none'}"
+    return CallTimeoutError(f"{said}, and no mailbox of that name was open; {hint}")
 
 
 def _check_not_itself(to: str) -> None:

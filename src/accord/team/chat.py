@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from accord.agent.agent import Agent
 from accord.agent.ending import Ending
-from accord.agent.reading import VISIBILITIES, Visibility
+from accord.agent.reading import Visibility
 from accord.clock import NANOSECONDS
 from accord.comm.blackboard import Blackboard
 from accord.engine.base import Usage
@@ -28,7 +28,14 @@ from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.scope import CallScope
 from accord.observe.ledger import add_usages
-from accord.team.member import Member, check_members, conclusion_of, derived, description_of
+from accord.team.member import (
+    Member,
+    check_members,
+    check_team,
+    conclusion_of,
+    derived,
+    description_of,
+)
 from accord.team.plan import Assignment
 from accord.team.roster import Roster, UnknownNameError
 from accord.team.speakers import Naming, Speakers, Swarm, as_speakers
@@ -63,7 +70,8 @@ class ChatResult:
     not.
     ``choices`` counts how often somebody was to say who speaks, ``fallbacks`` how often a rule had
     to stand in, ``loops`` how often that was because the same was said again and again,
-    ``corrections`` how often a manager was asked again.
+    ``corrections`` how often a manager was asked again, ``unasked`` for how many of the fallbacks
+    it was not asked at all, as its plans had been of no use (:mod:`accord.team.manager`).
     """
 
     messages: tuple[ChatMessage, ...]
@@ -74,6 +82,7 @@ class ChatResult:
     fallbacks: int = 0
     loops: int = 0
     corrections: int = 0
+    unasked: int = 0
 
     @property
     def output(self) -> Any:
@@ -238,6 +247,7 @@ class _Held:
             fallbacks=sum(choice.by == "fallback" for choice in choices),
             loops=sum(choice.loop > 0 for choice in choices),
             corrections=sum(choice.corrections for choice in choices),
+            unasked=sum(choice.unasked for choice in choices),
         )
 
     def _member(self, agent: Agent[Any]) -> Agent[Any]:
@@ -298,11 +308,6 @@ def _bounded(until: Any, roster: Roster, who: str) -> Termination:
 
 
 def _check(chat: GroupChat, who: str) -> None:
-    if not chat.name.strip() or not chat.name.isprintable() or "*" in chat.name:
-        raise UsageError(f"a chat is named by printable text without *, not {chat.name!r}")
-    if chat.name in chat.roster.names:
-        raise UsageError(f"{who} has a member of its own name; give it another")
-    if chat.sees not in VISIBILITIES:
-        raise UsageError(f"{who}: sees one of {', '.join(VISIBILITIES)}, not {chat.sees!r}")
+    check_team("chat", chat.name, chat.roster, chat.sees)
     if chat.loop_limit < 1:
         raise UsageError(f"{who}: loop_limit is at least 1, not {chat.loop_limit}")

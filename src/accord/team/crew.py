@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, TypeVar, Unpack, cast, get_args
 
 from accord.agent.agent import Agent, AgentOptions
-from accord.agent.reading import VISIBILITIES, Visibility
+from accord.agent.reading import Visibility
 from accord.comm.blackboard import Blackboard
 from accord.errors import DelegationError, UsageError
 from accord.flow.call import call
@@ -29,7 +29,8 @@ from accord.flow.scope import CallScope, current_scope
 from accord.log.events import Looked
 from accord.sync.gather import gather
 from accord.team.hierarchy import Boss, Delegation, Leading, Led, ManagerOptions, tree_of
-from accord.team.member import Member, check_members, conclusion_of, derived
+from accord.team.member import Member, check_members, check_team, conclusion_of, derived
+from accord.team.plan import Outcome
 from accord.team.roster import Roster, UnknownNameError
 from accord.team.task import Task, filled_if_known, in_order, named
 from accord.team.usage import tools_used
@@ -61,22 +62,21 @@ class TaskOutput:
 class CrewResult:
     """What a crew came to: an output per task, in the order in which they are given.
 
-    ``delegations`` is who gave what to whom, ``corrections`` how often a manager was asked again.
+    ``delegations`` is who gave what to whom, ``corrections`` how often a manager was asked again,
+    ``fallbacks`` how often everybody was given everything, for want of a plan; ``unasked`` counts
+    those of them for which the manager was not even asked, as its plans had been of no use.
     """
 
     tasks: tuple[TaskOutput, ...]
     delegations: tuple[Delegation, ...] = ()
     corrections: int = 0
+    fallbacks: int = 0
+    unasked: int = 0
 
     @property
     def output(self) -> Any:
         """What came of the last task."""
         return self.tasks[-1].output
-
-    @property
-    def fallbacks(self) -> int:
-        """How many managers' plans were of no use."""
-        return len({each.manager for each in self.delegations if each.by == "fallback"})
 
     def __getitem__(self, name: str) -> Any:
         """What came of the task called ``name``."""
@@ -125,12 +125,13 @@ class Crew:
     async def __call__(self, inputs: Mapping[str, Any] | str | None = None) -> CrewResult:
         """Do the tasks, with their placeholders filled from ``inputs``.
 
-        A text is the task of a crew that has none, and the input ``task`` of one that has.
+        A text is the input ``task``. A crew without tasks has it as its one task, as it stands.
         """
         crew, given = self, inputs
         if isinstance(inputs, str):
-            crew = self if self.tasks else replace(self, tasks=(Task(inputs.replace("{", "{{")),))
             given = {"task": inputs}
+            if not self.tasks and inputs.strip():
+                crew = replace(self, tasks=(Task("{task}"),))
         if not crew.tasks:
             raise UsageError(
                 f"crew {self.name!r} has no tasks; give it some, or call it with a text"
@@ -195,6 +196,7 @@ class _Work:
         self._order = in_order(self._names, crew.name)
         self._prefix = f"{crew.name} {scope.path}"
         self._board = Blackboard(self._prefix)
+        self._plans: dict[str, list[Outcome]] = {}
 
     async def run(self) -> CrewResult:
         if self._crew.process == "parallel":
@@ -209,6 +211,8 @@ class _Work:
             ),
             delegations=tuple(each for one in done for each in one.delegations),
             corrections=sum(one.corrections for one in done),
+            fallbacks=sum(one.fallbacks for one in done),
+            unasked=sum(one.unasked for one in done),
         )
 
     def _doer(self, task: Task) -> str:
@@ -251,7 +255,7 @@ class _Work:
         async def work(member: Member, instruction: str) -> Any:
             return await self._ask(task, member, instruction, shares=shares)
 
-        return Leading(board=self._board, options=self._crew.manager, work=work)
+        return Leading(board=self._board, options=self._crew.manager, work=work, plans=self._plans)
 
     async def _ask(
         self, task: Task, member: Member, text: str, *, output: Any = str, **more: Any
@@ -349,12 +353,7 @@ def _check(crew: Crew, who: str) -> None:
         raise UsageError(f"{who}: process is one of {', '.join(PROCESSES)}, not {crew.process!r}")
     if crew.span < 2:
         raise UsageError(f"{who}: a manager has at least 2 subordinates, not a span of {crew.span}")
-    if not crew.name.strip() or not crew.name.isprintable() or "*" in crew.name:
-        raise UsageError(f"a crew is named by printable text without *, not {crew.name!r}")
-    if crew.sees is not None and crew.sees not in VISIBILITIES:
-        raise UsageError(f"{who}: sees one of {', '.join(VISIBILITIES)}, not {crew.sees!r}")
-    if crew.name in crew.roster.names:
-        raise UsageError(f"{who} has a member of its own name; give it another")
+    check_team("crew", crew.name, crew.roster, crew.sees)
 
 
 def _check_task(crew: Crew, task: Task, what: str) -> None:

@@ -5,6 +5,9 @@ thousand as in one of four, and the time of a crew grows with the depth of its t
 of its size. A manager has no tools: it can do none of the work itself. It sees conclusions, each
 cut to a bound, and never how they were come by. What only one subordinate did is passed on as it
 is.
+
+Where a manager's plan is of no use, all its subordinates are given the whole of what it was given.
+After two such plans running it is not asked for as many tasks as it has subordinates.
 """
 
 from __future__ import annotations
@@ -19,7 +22,17 @@ from accord.comm.blackboard import Blackboard
 from accord.errors import UsageError
 from accord.sync.gather import gather
 from accord.team.member import DESCRIPTION_TOKENS, Member, description_of
-from accord.team.plan import CORRECTIONS, Assignment, Plan, Planned, ask_for_plan
+from accord.team.plan import (
+    CORRECTIONS,
+    UNASKED,
+    Assignment,
+    Outcome,
+    Plan,
+    Planned,
+    ask_for_plan,
+    corrections_after,
+    is_resting,
+)
 from accord.team.roster import Roster
 from accord.team.transcript import said
 from accord.tokens.count import estimate
@@ -122,27 +135,27 @@ class Led:
     value: Any
     delegations: tuple[Delegation, ...] = ()
     corrections: int = 0
+    fallbacks: int = 0
+    unasked: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leading:
-    """Leads one task through a tree: plan, work at once, join."""
+    """Leads one task through a tree: plan, work at once, join.
+
+    ``plans`` is what became of each manager's plans so far, added to here: a function of the
+    answers, one task after another.
+    """
 
     board: Blackboard
     options: ManagerOptions
     work: Work
+    plans: dict[str, list[Outcome]]
 
     async def lead(self, boss: Boss, task: str, output: Any = str) -> Led:
         """What ``boss`` and its people make of ``task``, as ``output``."""
         roster = Roster((member.name for member in boss.members), boss.name)
-        asked = f"Task:\n{clipped(task, self.options.task_tokens)}"
-        planned = await ask_for_plan(
-            self._planner(boss),
-            asked,
-            roster,
-            judge=_not_idle,
-            corrections=self.options.corrections,
-        )
+        planned, outcome = await self._plan(boss, task, roster)
         plan = _merged(planned.assignments)
         given = [
             Delegation(
@@ -154,10 +167,32 @@ class Leading:
             )
             for to in (plan or roster)
         ]
-        return await self._delegate(boss, task, given, output, planned.corrections)
+        led = await self._delegate(boss, task, given, output)
+        return replace(
+            led,
+            corrections=led.corrections + planned.corrections,
+            fallbacks=led.fallbacks + (outcome != "useful"),
+            unasked=led.unasked + (outcome == "unasked"),
+        )
+
+    async def _plan(self, boss: Boss, task: str, roster: Roster) -> tuple[Planned, Outcome]:
+        """Its plan, if it is asked and makes one of use."""
+        outcomes = self.plans.setdefault(boss.name, [])
+        if is_resting(outcomes, len(boss.members)):
+            outcomes.append("unasked")
+            return Planned(problem=UNASKED), "unasked"
+        planned = await ask_for_plan(
+            self._planner(boss),
+            f"Task:\n{clipped(task, self.options.task_tokens)}",
+            roster,
+            judge=_not_idle,
+            corrections=corrections_after(outcomes, self.options.corrections),
+        )
+        outcomes.append("useful" if planned.assignments else "useless")
+        return planned, outcomes[-1]
 
     async def _delegate(
-        self, boss: Boss, task: str, given: Sequence[Delegation], output: Any, corrections: int
+        self, boss: Boss, task: str, given: Sequence[Delegation], output: Any
     ) -> Led:
         for delegation in given:
             self.board.append("delegations", delegation)
@@ -168,7 +203,9 @@ class Leading:
         return Led(
             value=value,
             delegations=(*given, *(d for led in done for d in led.delegations)),
-            corrections=corrections + sum(led.corrections for led in done),
+            corrections=sum(led.corrections for led in done),
+            fallbacks=sum(led.fallbacks for led in done),
+            unasked=sum(led.unasked for led in done),
         )
 
     async def _one(self, member: Member | Boss, instruction: str) -> Led:

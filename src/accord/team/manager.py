@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from accord.agent.agent import Agent, AgentOptions
 from accord.errors import UsageError
 from accord.team.member import Member
-from accord.team.plan import Assignment, Plan, Planned, ask_for_plan
+from accord.team.plan import (
+    UNASKED,
+    Assignment,
+    Outcome,
+    Plan,
+    Planned,
+    ask_for_plan,
+    corrections_after,
+    is_resting,
+)
 from accord.team.transcript import Choice, Floor, possible, situation_of
 
 FEWEST_TURNS, SHARE = 4, 4
@@ -36,8 +45,10 @@ class Manager:
 
     ``instructions`` are added to its own. It is shown ``task_tokens`` of the task and
     ``summary_tokens`` of what was said. A plan that is of no use is sent back ``corrections``
-    times; then, or if its engine fails, the chat goes on by a rule. ``options`` are those of
-    its :class:`accord.Agent`, such as ``model``.
+    times; then, or if its engine fails, the chat goes on by a rule. After two such plans running,
+    it does so for a round, as many turns as there are members, and the manager is not asked; then
+    it gets one try, without corrections, before the next such round. ``options`` are those of its
+    :class:`accord.Agent`, such as ``model``.
     """
 
     name: str = "manager"
@@ -58,6 +69,9 @@ class Manager:
             raise UsageError(f"manager {self.name!r} has tools; give them to who does the work")
 
     async def choose(self, floor: Floor, members: Mapping[str, Member]) -> Choice:  # noqa: ARG002
+        outcomes: list[Outcome] = [_outcome(choice) for choice in floor.choices]
+        if is_resting(outcomes, len(floor.roster)):
+            return Choice(by="manager", why=UNASKED, unasked=True)
         turns = self.turns or max(FEWEST_TURNS, -(-len(floor.roster) // SHARE))
         named: list[Assignment] = []
 
@@ -74,7 +88,7 @@ class Manager:
             situation_of(floor, self.task_tokens, self.summary_tokens),
             floor.roster,
             judge=judge,
-            corrections=self.corrections,
+            corrections=corrections_after(outcomes, self.corrections),
         )
         return Choice(
             assignments=planned.assignments,
@@ -97,3 +111,9 @@ class Manager:
             "repairs": 0,
         }
         return Agent(self.name, "\n".join(filter(None, parts)), output=Plan, **options)
+
+
+def _outcome(choice: Choice) -> Outcome:
+    if choice.unasked:
+        return "unasked"
+    return "useless" if choice.by == "fallback" else "useful"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 from accord.agent.agent import Agent
-from accord.agent.reading import MAIL, Read, Visibility
+from accord.agent.reading import MAIL, VISIBILITIES, Read, Visibility
 from accord.errors import UsageError
 from accord.log.events import Reducer
 from accord.tokens.extract import shortened
@@ -18,7 +18,7 @@ from accord.tokens.extract import shortened
 DESCRIPTION_TOKENS = 16
 """What a manager is told of each member, at most."""
 
-_SAME = (
+SAME = (
     "tools",
     "model",
     "max_tokens",
@@ -39,6 +39,17 @@ _SAME = (
     "ending",
     "guard",
 )
+"""Options that a copy takes as the agent has them."""
+SPELLED_OUT = (
+    "shares",
+    "reads",
+    "sees",
+    "writes",
+    "expected_calls",
+    "summary_tokens",
+    "memory_items",
+)
+"""Options that an agent keeps in another form: :func:`derived` writes them as they are given."""
 
 
 @runtime_checkable
@@ -70,6 +81,16 @@ def check_members(members: Iterable[object], who: str) -> tuple[Member, ...]:
     return cast("tuple[Member, ...]", found)
 
 
+def check_team(kind: str, name: str, members: Iterable[str], sees: Visibility | None) -> None:
+    """Raise ``UsageError`` for a ``kind`` of team that cannot be called so, or see so."""
+    if not name.strip() or not name.isprintable() or "*" in name:
+        raise UsageError(f"a {kind} is named by printable text without *, not {name!r}")
+    if name in members:
+        raise UsageError(f"{kind} {name!r} has a member of its own name; give it another")
+    if sees is not None and sees not in VISIBILITIES:
+        raise UsageError(f"{kind} {name!r}: sees one of {', '.join(VISIBILITIES)}, not {sees!r}")
+
+
 def description_of(member: Member, tokens: int = DESCRIPTION_TOKENS) -> str:
     """What ``member`` is good for, in one line."""
     text = member.instructions if isinstance(member, Agent) else member.description
@@ -85,7 +106,7 @@ def conclusion_of(answer: Any) -> Any:
 def derived(agent: Agent[Any], **changes: Any) -> Agent[Any]:
     """A copy of ``agent`` with other options; ``reads`` and ``writes`` come beside its own."""
     spec = agent.spec
-    options: dict[str, Any] = {each: getattr(agent, each) for each in _SAME}
+    options: dict[str, Any] = {each: getattr(agent, each) for each in SAME}
     options |= {
         "instructions": agent.instructions,
         "name": agent.name,

@@ -4,15 +4,17 @@ A :class:`Plan` is asked for, as fewest tokens carry it: ``"name: what to do"``,
 line. What comes instead is taken if it can be understood: objects with a name and a task under the
 words that models use for them, lists of those, JSON inside a string, plain lines. What cannot is
 sent back in one message that says all that is wrong, ``corrections`` times at most; then
-:func:`ask_for_plan` gives up without an error, and whoever asked falls back on a rule.
+:func:`ask_for_plan` gives up without an error, and whoever asked falls back on a rule. A manager
+that was of no use twice running is left alone for a round: :func:`is_resting`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import takewhile
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,6 +24,9 @@ from accord.team.roster import Roster, UnknownNameError
 
 CORRECTIONS = 2
 """How often a plan is sent back."""
+PATIENCE = 2
+"""So many plans running of no use, and a manager is not asked again for a round."""
+UNASKED = "the manager was not asked: its last plans were of no use"
 NESTED = 8
 """How deep a plan may be packed into itself."""
 WRONG_TOKENS = 200
@@ -62,6 +67,26 @@ class Planned:
 
 Judge = Callable[[Planned], Planned]
 """Takes out of a plan what cannot be done, and says so."""
+
+
+Outcome = Literal["useful", "useless", "unasked"]
+"""What became of a manager when it was to plan."""
+
+
+def is_resting(outcomes: Sequence[Outcome], round_of: int) -> bool:
+    """Whether a manager with these ``outcomes`` is not to be asked, for ``round_of`` times."""
+    asked = [each for each in outcomes if each != "unasked"]
+    failed = len(asked) >= PATIENCE and set(asked[-PATIENCE:]) == {"useless"}
+    return failed and _rested(outcomes) < round_of
+
+
+def corrections_after(outcomes: Sequence[Outcome], corrections: int) -> int:
+    """How often a plan is sent back: after a rest, not at all."""
+    return 0 if _rested(outcomes) else corrections
+
+
+def _rested(outcomes: Sequence[Outcome]) -> int:
+    return sum(1 for _ in takewhile(lambda each: each == "unasked", reversed(outcomes)))
 
 
 async def ask_for_plan(

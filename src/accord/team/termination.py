@@ -76,7 +76,8 @@ class MaxMessages(Termination):
 class TextMention(Termination):
     """One of ``by`` (empty: anybody) ends a message with ``text`` as its last sentence.
 
-    As :class:`accord.Ending`: "Well done. APPROVED", and not "NOT APPROVED". Members are told so.
+    As :class:`accord.Ending`: "Well done. APPROVED", and not "NOT APPROVED". Each of them that is
+    an agent without an ending of its own is told in its prompt to end its reply with ``text``.
     """
 
     text: str

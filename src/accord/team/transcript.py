@@ -31,8 +31,9 @@ ChosenBy = Literal["rule", "bids", "manager", "handoff", "fallback"]
 class ChatMessage:
     """What one member said, and what it was asked to say, if anything.
 
-    ``after_s`` is the time on the run's clock since the chat began, ``usage`` all tokens of the
-    chat by then, coordination included.
+    Both figures are cumulative, so that a condition can go by the last message alone: ``after_s``
+    is the time on the run's clock since the chat began, ``usage`` all tokens of the chat by then,
+    coordination included.
     """
 
     speaker: str
@@ -48,7 +49,8 @@ class Choice:
 
     ``named`` is what was said, whether or not it could be done; ``why`` has the bids, or what was
     wrong.
-    ``loop`` is how often in a row the same was named, if that was too often.
+    ``loop`` is how often in a row the same was named, if that was too often. ``unasked``: a manager
+    was left alone, as its plans had been of no use.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -58,6 +60,7 @@ class Choice:
     why: str = ""
     corrections: int = 0
     loop: int = 0
+    unasked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +142,7 @@ def settled(choice: Choice, floor: Floor, loop_limit: int) -> Choice:
 
 def _same_before(choice: Choice, floor: Floor) -> int:
     """How many choices in a row before this one named the same."""
-    before = reversed(floor.choices)
+    before = (each for each in reversed(floor.choices) if not each.unasked)
     return sum(1 for _ in takewhile(lambda each: each.named == choice.named, before))
 
 
