@@ -30,7 +30,7 @@ pauses = Random(0)
 
 class State(TypedDict, total=False):
     x: int
-    notes: list[str]
+    notes: Annotated[list[str], add]
     total: Annotated[int, add]
     text: str
     topic: str
@@ -567,7 +567,7 @@ def test_many_items_appended_take_little_store():
     """CKP-1"""
 
     class Log(TypedDict):
-        messages: list[str]
+        messages: Annotated[list[str], add]
 
     async def add_one(state: Any) -> dict[str, Any]:
         return {"messages": [f"{len(state['messages']):01000d}"]}

@@ -24,7 +24,7 @@ from accord.errors import (
     StateError,
     UsageError,
 )
-from accord.graph import END, START, Command, Graph, Overwrite, Send, StateGraph, replace
+from accord.graph import END, START, Command, Graph, Overwrite, Send, StateGraph
 from accord.log.events import CallCancelled
 from accord.log.fold import index_calls
 from accord.runtime import Result
@@ -33,7 +33,7 @@ from accord.testing.scripted import ScriptedEngine
 
 class State(TypedDict, total=False):
     x: int
-    notes: list[str]
+    notes: Annotated[list[str], add]
     total: Annotated[int, add]
     text: str
 
@@ -366,32 +366,53 @@ def test_shared_writes_count_once_where_ways_meet_again():
     assert output["notes"] == ["a", "b", "c", "d", "e"]
 
 
-def test_a_list_may_be_replaced():
-    class Replaced(TypedDict):
-        items: Annotated[list[int], replace]
+class Listed(TypedDict, total=False):
+    items: list[int]
 
-    graph = StateGraph(Replaced)
-    graph.add_node("a", lambda s: {"items": [*s["items"], 2]})
+
+def listing(*steps: list[int]) -> Callable[[Any], Any]:
+    async def body(state: Any) -> dict[str, Any]:
+        there = state.get("items", [])
+        return {"items": [*there, *steps[1]] if steps[0] else steps[1]}
+
+    return body
+
+
+@pytest.mark.parametrize(("keeps", "merged"), [(True, [0, 1, 2, 3]), (False, [1, 2, 3])])
+def test_lists_of_branches_are_put_one_after_the_other(keeps: bool, merged: list[int]):
+    """SYN-14: without a reducer a write replaces, and branches that meet lose nothing."""
+    graph = StateGraph(Listed)
+    for name, number in (("a", 1), ("b", 2), ("c", 3)):
+        graph.add_node(name, listing([0] if keeps else [], [number]))
+        graph.add_edge(START, name)
+        graph.add_edge(name, "end")
+    graph.add_node("end", lambda _: None)
+    assert run_of(graph.compile(), {"items": [0]}).output == {"items": merged}
+
+
+def test_a_list_without_a_reducer_is_replaced():
+    graph = StateGraph(Listed)
+    graph.add_node("a", lambda _: {"items": [2]})
     graph.add_edge(START, "a")
-    assert run_of(graph.compile(), {"items": [1]}).output == {"items": [1, 2]}
+    assert run_of(graph.compile(), {"items": [1]}).output == {"items": [2]}
 
 
 @dataclass
 class Data:
     x: int
-    notes: list[str] = field(default_factory=list)
+    notes: Annotated[list[str], add] = field(default_factory=list)
     y: int = 5
 
 
 class Struct(msgspec.Struct):
     x: int
-    notes: list[str] = []
+    notes: Annotated[list[str], add] = []
     y: int = 5
 
 
 class Model(pydantic.BaseModel):
     x: int
-    notes: list[str] = []
+    notes: Annotated[list[str], add] = []
     y: int = 5
 
 
@@ -549,8 +570,8 @@ def built_badly(build: Callable[[StateGraph], Any], **options: Any) -> Graph:
         (lambda g: g.add_node("__end__", node("x")), "it is the graph's own"),
         (lambda g: g.add_node("x", 5), "needs a function"),
         (lambda g: g.add_node("x", node("x"), retrys=3), "no option 'retrys'"),
-        (lambda g: g.add_node("x", node("x"), retry=0), "at least 1, not 0"),
-        (lambda g: g.add_node("x", node("x"), timeout_s=-1), "timeout_s is above 0"),
+        (lambda g: g.add_node("x", node("x"), retry=0), "at least 1, or a Retry, not 0"),
+        (lambda g: g.add_node("x", node("x"), timeout_s=-1), "timeout_s is a number above 0"),
         (lambda g: g.add_node("x", node("x"), reads="topic"), "reads or writes 'topic'"),
         (lambda g: g.add_edge(END, "plan"), "an edge leads from the start to the end"),
         (

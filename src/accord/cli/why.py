@@ -26,6 +26,7 @@ from accord.log.events import (
     Written,
 )
 from accord.log.log import Log, read_log
+from accord.observe.critical import latest_cause
 
 SHOWN_CHARACTERS = 80
 
@@ -53,8 +54,8 @@ def chain_of(envelopes: list[Envelope], seq: int) -> Iterator[Envelope]:
     """The event, the latest of its causes, the latest of that one's, and so on."""
     envelope = envelopes[seq]
     yield envelope
-    while envelope.causes:
-        envelope = envelopes[max(envelope.causes)]
+    while envelope.seq:
+        envelope = latest_cause(envelopes, envelope)
         yield envelope
 
 

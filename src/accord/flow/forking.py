@@ -1,9 +1,9 @@
 """A fork: a new log that shares with another all that does not follow from one change.
 
 The outputs of some calls are replaced, and what causally follows from them is left out. Of that,
-the calls that neither wrote nor looked at anything shared are *spare*: if one comes again at its place
-with the same input, it answers as it did in the other run. So only what depends on the change is
-made again.
+the calls that neither wrote nor looked at anything shared are *spare*: if one comes again at its
+place with the same input, it answers as it did in the other run. So only what depends on the change
+is made again.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def plain_json(value: Any, what: str) -> bytes:
             return body
     except (TypeError, ValueError, RecursionError):
         pass
-    raise UsageError(f"{what} is plain JSON data (text, numbers, lists, dicts), not {value!r:.80}")
+    kind = type(value).__name__
+    raise UsageError(f"{what} is plain JSON data (text, numbers, lists, dicts), not this {kind}")
 
 
 def answers_in(envelopes: Iterable[Envelope]) -> set[str]:

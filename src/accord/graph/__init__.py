@@ -3,7 +3,7 @@
 from accord.graph.app import Graph
 from accord.graph.build import StateGraph
 from accord.graph.history import Snapshot
-from accord.graph.schema import Overwrite, append, replace
+from accord.graph.schema import Overwrite, append
 from accord.graph.shape import END, START, Command, Send
 
 __all__ = [
@@ -16,5 +16,4 @@ __all__ = [
     "Snapshot",
     "StateGraph",
     "append",
-    "replace",
 ]

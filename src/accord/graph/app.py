@@ -90,19 +90,26 @@ class Graph:
             return [Overwrite(after.cells[name].value)]
         return [reduce(key.reducer, [each.written for each in writes])]
 
-    def invoke(self, given: Any, **options: Unpack[Options]) -> Any:
-        """The state at the end, in a run of its own; ``options`` as for :func:`accord.run`."""
-        return run(self, given, **options).output
+    def invoke(self, given: Any, *, run_id: str | None = None, **options: Unpack[Options]) -> Any:
+        """The state at the end, in a run of its own; ``options`` as for :func:`accord.run`.
 
-    async def ainvoke(self, given: Any, **options: Unpack[Options]) -> Any:
+        Raises :class:`accord.errors.RunSuspendedError` if it asks a person;
+        ``accord.resume(run_id, graph, answers={...})`` goes on.
+        """
+        return run(self, given, run_id=run_id, **options).output
+
+    async def ainvoke(
+        self, given: Any, *, run_id: str | None = None, **options: Unpack[Options]
+    ) -> Any:
         """:meth:`invoke`, in async code."""
-        return (await arun(self, given, **options)).output
+        return (await arun(self, given, run_id=run_id, **options)).output
 
     async def astream(
         self,
         given: Any,
         *,
         mode: StreamMode | Sequence[StreamMode] = "updates",
+        run_id: str | None = None,
         **options: Unpack[Options],
     ) -> AsyncGenerator[Any]:
         """What happens in a run of its own, as it happens.
@@ -125,7 +132,7 @@ class Graph:
                     history.values = log.values
                     opened(log)
 
-                return runtime.arun(self, given, listener=listener, opened=follow)
+                return runtime.arun(self, given, run_id=run_id, listener=listener, opened=follow)
 
             async with aclosing(stream_of(start)) as items:
                 async for item in items:
@@ -133,17 +140,31 @@ class Graph:
                         if kind in modes:
                             yield news if isinstance(mode, str) else (kind, news)
 
-    def get_state_history(self, log: Log) -> list[Snapshot]:
-        """The state after each node of the run that ``log`` is of, newest first."""
+    def get_state_history(self, run: str | Log, **options: Unpack[Options]) -> list[Snapshot]:
+        """The state after each node of a run, newest first; also of one that goes on or waits.
+
+        ``run`` is its name, or its log (``result.log``). ``options`` say where the log is.
+        """
+        if isinstance(run, Log):
+            return self._history(run)
+        runtime = Runtime(**options)
+        try:
+            return self._history(read_log(runtime.store, run, runtime.clock))
+        finally:
+            runtime.close_store()
+
+    def get_state(
+        self, run: str | Log, position: int | None = None, **options: Unpack[Options]
+    ) -> Snapshot | None:
+        """The newest state of a run; with a ``position`` in its log, as of then."""
+        found = self.get_state_history(run, **options)
+        return next((each for each in found if position is None or each.position <= position), None)
+
+    def _history(self, log: Log) -> list[Snapshot]:
         history = History(self.shape, log.values)
         for envelope in log.envelopes:
             history.add(envelope)
         return history.snapshots[::-1]
-
-    def get_state(self, log: Log, position: int | None = None) -> Snapshot | None:
-        """The newest state; with a ``position`` in the log, as of then."""
-        found = self.get_state_history(log)
-        return next((each for each in found if position is None or each.position <= position), None)
 
     def fork(
         self,
@@ -182,12 +203,12 @@ class Graph:
         if node == START and calls.run is not None:
             [given] = log.values.decode(calls.run.input)
             return {"": [{**self.shape.schema.update(given, "the input"), **values}]}
-        found = (s for s in self.get_state_history(log) if node in (s.node, s.label, s.place))
+        found = (s for s in self._history(log) if node in (s.node, s.label, s.place))
         snapshot = next(found, None)
         if snapshot is None:
             raise UsageError(
                 f"run {log.run!r} has no finished node {node!r} to fork at; it has "
-                f"{sorted({s.label for s in self.get_state_history(log)})}"
+                f"{sorted({s.label for s in self._history(log)})}"
             )
         ended = calls.by_scope[snapshot.place].ended
         assert isinstance(ended, CallFinished)

@@ -4,7 +4,7 @@
 
     class State(TypedDict):
         topic: str
-        notes: list[str]
+        notes: Annotated[list[str], append]
         text: str
 
 
@@ -146,7 +146,10 @@ class StateGraph:
         """Let ``target`` follow ``source``. Of several sources it waits for all that can come."""
         if not isinstance(cast("Any", target), str):
             raise GraphError(f"an edge leads to one node, by name, not to {target!r}")
-        for each in [source] if isinstance(source, str) else source:
+        sources: Any = [source] if isinstance(source, str) else source
+        if not isinstance(sources, list | tuple):
+            raise GraphError(f"an edge begins at a node, or a list of them, not at {source!r}")
+        for each in cast("Sequence[str]", sources):
             if each == END or target == START:
                 raise GraphError(
                     f"an edge leads from the start to the end, not {each!r} → {target!r}"
@@ -217,6 +220,7 @@ class StateGraph:
         max_loops: int = 1000,
         interrupt_before: Sequence[str] = (),
         interrupt_after: Sequence[str] = (),
+        **others: Any,
     ) -> Graph:
         """The graph, checked; raises :class:`accord.errors.GraphError` for what cannot work.
 
@@ -224,6 +228,11 @@ class StateGraph:
         the first to get there ends it. ``max_loops`` bounds how often a node fires.
         Runs are durable by themselves: there is no checkpointer to give.
         """
+        if others:
+            raise GraphError(
+                f"compile has no option {min(others)!r}. Every run is durable by itself: there is no "
+                "checkpointer, and its name is the thread, as in run(graph, input, run_id=...)"
+            )
         if max_loops < 1:
             raise GraphError(f"max_loops is at least 1, not {max_loops}")
         for each in (*interrupt_before, *interrupt_after):
@@ -276,12 +285,20 @@ def _check_options(name: str, given: NodeOptions) -> None:
         known = ", ".join(NodeOptions.__annotations__)
         raise GraphError(f"node {name!r}: there is no option {min(unknown)!r}; there are {known}")
     for each in ("deadline_s", "timeout_s", "budget"):
-        value = given.get(each)
-        if value is not None and not value > 0:
-            raise GraphError(f"node {name!r}: {each} is above 0 or None, not {value!r}")
-    retry = given.get("retry")
-    if isinstance(retry, int) and retry < 1:
-        raise GraphError(f"node {name!r}: retry is a number of attempts, at least 1, not {retry}")
+        value: Any = given.get(each)
+        if value is not None and not (type(value) in (int, float) and value > 0):
+            raise GraphError(f"node {name!r}: {each} is a number above 0 or None, not {value!r}")
+    retry: Any = given.get("retry")
+    if not (retry is None or isinstance(retry, Retry) or (type(retry) is int and retry >= 1)):
+        raise GraphError(
+            f"node {name!r}: retry is a number of attempts, at least 1, or a Retry, not {retry!r}"
+        )
+    priority: Any = given.get("priority")
+    if not (priority is None or type(priority) is int):
+        raise GraphError(f"node {name!r}: priority is a whole number, not {priority!r}")
+    reads: Any = given.get("reads", ())
+    if not isinstance(reads, str | list | tuple):
+        raise GraphError(f"node {name!r}: reads is a key, or a list of keys, not {reads!r}")
 
 
 def _body(function: Function, schema: Schema, *, plain: bool) -> Function:

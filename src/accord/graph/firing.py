@@ -46,6 +46,7 @@ class Firing:
     payload: Any = None
     sent: bool = False
     late: int = 0
+    past_deadline: bool = False
     end: int = -1
     after: State | None = None
 
@@ -234,9 +235,12 @@ class Machine:
         free.sort()
         ready: list[Firing] = []
         for number in free:
+            expired = bool(self._expired >> number & 1)
             tokens = self._take(number)
             if number < self._end:
-                ready.append(self._fire(number, tokens))
+                firing = self._fire(number, tokens)
+                firing.past_deadline = expired
+                ready.append(firing)
             else:
                 self.last = tokens
                 self.result = merge([each.seen for each in tokens], "the end")

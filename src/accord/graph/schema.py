@@ -1,9 +1,9 @@
 """What a state is made of: keys, their types, and how what is written meets what is there.
 
 A schema is read off a ``TypedDict``, a dataclass, a ``msgspec.Struct`` or a Pydantic model. A key
-annotated ``Annotated[T, reducer]`` has that reducer, ``reducer(there, written)``. Of the others,
-lists are appended to, so that branches side by side lose nothing, and the rest is replaced;
-``Annotated[list[T], replace]`` is a list that is replaced.
+annotated ``Annotated[T, reducer]`` has that reducer, ``reducer(there, written)``. A write to any
+other replaces what is there. Where branches that wrote one such key meet, they are in conflict; but
+lists that they wrote are put one after the other, in the order of the program: nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,8 @@ from accord.errors import GraphError, StateError, UsageError
 Reducer = Callable[[Any, Any], Any]
 
 
-def replace(_there: Any, written: Any) -> Any:
-    """The reducer that keeps what was written last."""
-    return written
-
-
 def append(there: list[Any], written: list[Any]) -> list[Any]:
-    """The reducer of lists: what is written comes after what is there."""
+    """A reducer of lists: what is written comes after what is there."""
     return [*there, *written]
 
 
@@ -49,6 +44,7 @@ class Key:
     reducer: Reducer | None
     plain: type | None
     """A type whose own instances need no further check."""
+    is_list: bool = False
 
     def check(self, value: Any, who: str) -> None:
         """Raise :class:`accord.errors.StateError` if ``value`` has not the key's type."""
@@ -202,12 +198,8 @@ def _key(name: str, annotated: Any) -> Key:
             kind = get_args(kind)[0]
         reducer = next((each for each in extras if _is_reducer(each)), None)
     origin = get_origin(kind) or kind
-    if reducer is None and origin is list:
-        reducer = append
-    if reducer is replace:
-        reducer = None
     plain = kind if kind in (str, int, float, bool, bytes, list, dict, set) else None
-    return Key(name, kind, reducer, plain)
+    return Key(name, kind, reducer, plain, origin is list)
 
 
 def _wraps(kind: Any) -> bool:

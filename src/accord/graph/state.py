@@ -3,8 +3,8 @@
 So it depends on the graph and on what nodes return, never on which of them was faster. A state is
 a set of cells, one a key; a cell is what its writes add up to. Where branches meet, cells that
 differ are merged: what was written on each side since the last common cell is put on
-that, branch by branch, in the order of the program. For a key without a reducer, both sides must
-have written the same, or they are in conflict.
+that, branch by branch, in the order of the program. Of a key without a reducer, both sides must
+have written the same, or lists, which are put one after the other; else they are in conflict.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ def _merge(key: Key, cells: list[Cell], where: str) -> Cell:
     if len(last) == 1:
         return last[0]
     if key.reducer is None or any(cell.is_base for cell in writes):
+        if key.is_list and key.reducer is None and not _agree(last):
+            return _in_a_row(last, base)
         return _agreed(key, last, where)
     first, *rest = writes
     value = first.written if base is None else base.value
@@ -157,7 +159,7 @@ def _merge(key: Key, cells: list[Cell], where: str) -> Cell:
 
 def _agreed(key: Key, last: list[Cell], where: str) -> Cell:
     """Branches that replaced the value must have written the same."""
-    if all(_equal(cell.value, last[0].value) for cell in last):
+    if _agree(last):
         return last[0]
     sides = " and ".join(f"{_short(cell.value)} by {cell.by}" for cell in last[:3])
     raise StateConflictError(
@@ -230,6 +232,20 @@ def _maximal(writes: list[Cell]) -> list[Cell]:
             if not cell.by:
                 stack.extend(cell.before)
     return [cell for cell in writes if id(cell) not in behind]
+
+
+def _agree(cells: list[Cell]) -> bool:
+    return all(_equal(cell.value, cells[0].value) for cell in cells)
+
+
+def _in_a_row(lists: list[Cell], base: Cell | None) -> Cell:
+    """Lists that branches wrote, one after the other; what they all began with, once."""
+    begun: list[Any] = [] if base is None else base.value
+    kept = bool(begun) and all(cell.value[: len(begun)] == begun for cell in lists)
+    start = len(begun) if kept else 0
+    value = begun[:start] + [item for cell in lists for item in cell.value[start:]]
+    digest = lists[0].digest and digest_of("\0".join(cell.digest for cell in lists).encode())
+    return Cell(value, digest, max(cell.depth for cell in lists) + 1, tuple(lists))
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -32,6 +32,9 @@ CallKind = Literal[
 is what an actor does about one message; ``send``, ``receive`` and ``watch`` wait for others of the
 run, ``search`` looks in a memory, ``interrupt`` asks a person."""
 
+PAST_DEADLINE = "past its deadline"
+"""The preview of a node that went on without inputs, for it had waited long enough."""
+
 Space = Literal["board", "mail", "memory", "events"]
 """Where things are written for others to read: folds of the same facts."""
 

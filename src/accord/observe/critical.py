@@ -10,13 +10,14 @@ read while it was written: the stretch before it is the request's.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings
 from accord.log.events import (
+    PAST_DEADLINE,
     AttemptFailed,
     CallCancelled,
     CallEnded,
@@ -25,12 +26,14 @@ from accord.log.events import (
     CallStarted,
     Envelope,
     Joined,
+    Looked,
     RunResumed,
     Spent,
     Written,
 )
 from accord.log.fold import Call, Calls
 from accord.observe.ledger import Entry, apportion
+from accord.observe.waits import WAITING
 
 PARTS = (
     "thinking",
@@ -100,11 +103,15 @@ def _walk_back(envelopes: list[Envelope]) -> Iterator[tuple[Envelope, Envelope]]
         return
     event = envelopes[-1]
     while event.seq:
-        # What came from outside of the run follows from nothing in it, but came when it did.
-        causes = event.causes or (event.seq - 1,)
-        cause = max((envelopes[seq] for seq in causes), key=lambda e: (e.at, e.seq))
+        cause = latest_cause(envelopes, event)
         yield cause, event
         event = cause
+
+
+def latest_cause(envelopes: Sequence[Envelope], event: Envelope) -> Envelope:
+    """The latest of the events that one follows from; what came from outside came when it did."""
+    causes = event.causes or (event.seq - 1,)
+    return max((envelopes[seq] for seq in causes), key=lambda each: (each.at, each.seq))
 
 
 def _segment(
@@ -120,6 +127,7 @@ def _segment(
     kind, name = "flow", ""
     parts = {"runtime": length}
     fact = event.event
+    paused = min(length, _pause_ns(envelopes, cause))
     if isinstance(fact, CallEnded | AttemptFailed):
         started = envelopes[fact.call].event
         assert isinstance(started, CallStarted)
@@ -127,16 +135,16 @@ def _segment(
         if kind == "request":
             parts = _request_parts(fact, length, traffic, entries)
         elif kind in ("step", "tool", "node", "handle"):
-            parts = {"tools": length}
-        elif kind == "sleep":
+            parts = {"waiting": paused, "tools": length - paused}
+        elif kind in WAITING:
             parts = {"waiting": length}
     elif (written := _read_from(envelopes, event, traffic)) is not None:
         kind, name = "request", written.started.name
         parts = _slice(written, begun, event.at, traffic, entries)
-    elif isinstance(fact, Written) and fact.post:
-        parts = {"waiting": length}  # for a person, or another program
-    elif isinstance(fact, Joined) and fact.dropped:
-        parts = {"waiting": length}  # for those that it went on without
+    elif _waited(fact):
+        parts = {"waiting": length}
+    elif paused:
+        parts = {"waiting": paused, "runtime": length - paused}
     parts["lost"] = begun - cause.at
     return Segment(
         scope=event.scope,
@@ -179,6 +187,31 @@ def _slice(
         parts["runtime"] -= 0 if part == "runtime" else spent
         at = until
     return parts
+
+
+def _waited(fact: object) -> bool:
+    """What came before was a wait: for somebody outside, a deadline, or patience to run out."""
+    match fact:
+        case Written(post=post):
+            return bool(post)
+        case Joined(dropped=dropped):
+            return bool(dropped)
+        case Looked(what=what):
+            return what.startswith("hedge ")
+        case CallStarted(kind="node", preview=preview):
+            return preview == PAST_DEADLINE
+        case _:
+            return False
+
+
+def _pause_ns(envelopes: list[Envelope], cause: Envelope) -> int:
+    """How long the next attempt waits after a failed one, of anything but a request."""
+    failed = cause.event
+    if not isinstance(failed, AttemptFailed):
+        return 0
+    started = envelopes[failed.call].event
+    is_request = isinstance(started, CallStarted) and started.kind == "request"
+    return 0 if is_request else round(failed.retry_in_s * NANOSECONDS)
 
 
 def _request_parts(
