@@ -230,8 +230,8 @@ class StateGraph:
         """
         if others:
             raise GraphError(
-                f"compile has no option {min(others)!r}. Every run is durable by itself: there is no "
-                "checkpointer, and its name is the thread, as in run(graph, input, run_id=...)"
+                f"compile has no option {min(others)!r}. Every run is durable by itself: there is "
+                "no checkpointer, and its name is the thread, as in run(graph, input, run_id=...)"
             )
         if max_loops < 1:
             raise GraphError(f"max_loops is at least 1, not {max_loops}")

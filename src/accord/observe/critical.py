@@ -48,6 +48,10 @@ PARTS = (
 )
 
 
+CODE = ("step", "tool", "node", "handle")
+"""Calls that run code of the user's own."""
+
+
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the critical path, in nanoseconds on the run's clock.
 
@@ -86,8 +90,14 @@ class _Traffic:
         self.calls = calls.by_start
         self.resumes = [e.at for e in envelopes if isinstance(e.event, RunResumed)]
         requests = [call for call in calls.by_start.values() if call.started.kind == "request"]
+        self._calls = calls
         self._starts = sorted(call.start.at for call in requests)
         self._ends = sorted(call.end.at for call in requests if call.end is not None)
+
+    def is_within_code(self, event: Envelope) -> bool:
+        """It comes out of a step, tool, node or handler, whose own code ran before it."""
+        around = self._calls.by_scope.get(event.scope.rpartition("/")[0])
+        return around is not None and around.started.kind in CODE
 
     def is_shared(self, entry: Entry) -> bool:
         """Another request was under way at the same time: the engine may have made it wait."""
@@ -134,7 +144,7 @@ def _segment(
         kind, name = started.kind, started.name
         if kind == "request":
             parts = _request_parts(fact, length, traffic, entries)
-        elif kind in ("step", "tool", "node", "handle"):
+        elif kind in CODE:
             parts = {"waiting": paused, "tools": length - paused}
         elif kind in WAITING:
             parts = {"waiting": length}
@@ -145,6 +155,8 @@ def _segment(
         parts = {"waiting": length}
     elif paused:
         parts = {"waiting": paused, "runtime": length - paused}
+    elif traffic.is_within_code(event):
+        parts = {"tools": length}
     parts["lost"] = begun - cause.at
     return Segment(
         scope=event.scope,
