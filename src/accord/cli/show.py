@@ -38,6 +38,7 @@ STYLES = {
     "cut": "yellow",
     "failed": "red",
     "cancelled": "dim",
+    "dropped": "dim",
     "unfinished": "yellow",
     "running": "bold",
     "waiting": "yellow",
@@ -161,11 +162,12 @@ def _label(node: Node, guide: str, room: int | None) -> str:
 def _title(node: Node) -> str:
     match node.kind:
         case "agent":
-            return clean(node.name)
-        case "request" | "sleep":
-            return node.kind
+            title = clean(node.name)
+        case "request" | "sleep" | "actors":
+            title = node.kind
         case _:
-            return f"{node.kind} {clean(node.name)}"
+            title = f"{node.kind} {clean(node.name)}"
+    return f"{node.place}: {title}" if node.place else title
 
 
 def _facts(node: Node, now_ns: int) -> list[str]:

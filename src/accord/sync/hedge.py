@@ -27,6 +27,7 @@ from accord.flow.scope import current_scope, own_scope
 from accord.log.events import CallFinished, CallStarted, Envelope, Looked
 from accord.log.log import Log
 from accord.log.waiters import Waiters
+from accord.observe.places import HEDGE
 from accord.sync.gather import gather
 
 P = ParamSpec("P")
@@ -135,8 +136,8 @@ class Durations:
                 insort(self._taken.setdefault(name, []), envelope.at - began)
                 if self.p95_ns(name) is not None:
                     self.news(name).wake()
-            case Looked() if event.what.startswith(_HEDGE):
-                self.hedges[event.what.removeprefix(_HEDGE)] += 1
+            case Looked() if event.what.startswith(HEDGE):
+                self.hedges[event.what.removeprefix(HEDGE)] += 1
             case _:
                 pass
 
@@ -160,9 +161,6 @@ class Durations:
         return self._news.setdefault(name, Waiters())
 
 
-_HEDGE = "hedge "
-
-
 class _Patience:
     """Of one further attempt: it runs out when the attempts before have taken too long."""
 
@@ -182,10 +180,10 @@ class _Patience:
                     await self._log.fold(Durations).news(self._name).wait()
                 else:
                     await asyncio.sleep(left_ns / NANOSECONDS)
-        note(f"{_HEDGE}{self._name}", lambda scope, _: self._looked(scope.agent), self._scope)
+        note(f"{HEDGE}{self._name}", lambda scope, _: self._looked(scope.agent), self._scope)
 
     def _looked(self, agent: str) -> Looked:
-        return Looked(what=f"{_HEDGE}{self._name}", by=agent)
+        return Looked(what=f"{HEDGE}{self._name}", by=agent)
 
     def _left_ns(self) -> int | None:
         """How long to wait yet; None if there is no telling."""
