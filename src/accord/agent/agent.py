@@ -203,8 +203,9 @@ class Agent(Generic[T]):
         result: T = await call(
             "agent",
             self.name,
-            [*inputs, named] if named else [*inputs],
+            [*inputs],
             body,
+            named=named,
             version=self._version,
             coordination=self.coordination,
             timeout_s=self.timeout_s,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accord.log.events import (
-    CallEnded,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
     CallStarted,
     Envelope,
     Joined,
@@ -73,7 +75,7 @@ def who(envelopes: Sequence[Envelope], seq: int) -> str:
     match envelopes[seq].event:
         case CallStarted(name=name):
             return name
-        case CallEnded(call=call):
+        case CallFinished(call=call) | CallFailed(call=call) | CallCancelled(call=call):
             return who(envelopes, call)
         case Written(by=by) as written:
             return "outside" if written.post else by
