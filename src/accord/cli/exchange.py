@@ -55,15 +55,16 @@ def call_lines(log: Log, call: Call) -> Iterator[str]:
 
 
 def _input_lines(log: Log, call: Call) -> Iterator[str]:
-    """In full where it is kept; else its beginning, or what it was made of."""
+    """In full where it is kept; else its beginning, what a node reads, or where that came from."""
     started = call.started
     if started.input != NOTHING:
         given = _value(log, started.input)
         alone = isinstance(given, list) and len(cast("list[Any]", given)) == 1
         yield from _block("input", _text(given[0] if alone else given))
-    elif started.preview or started.kind != "node":
-        yield from _block("input, its beginning", started.preview)
-    else:
+    elif started.preview:
+        title = "input" if started.kind == "node" else "input, its beginning"
+        yield from _block(title, started.preview)
+    elif started.kind == "node":
         came = (f"{who(log.envelopes, seq)} (event {seq})" for seq in call.start.causes)
         yield from _block("input", f"the graph's state, as left by {', '.join(came)}")
 

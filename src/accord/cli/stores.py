@@ -47,7 +47,7 @@ def reading(log: str | None) -> Generator[Store]:
 
 
 def info_of(store: Store, run: str) -> RunInfo:
-    """The listing's line of ``run``; the error for one that is not there names what may be meant."""
+    """The listing's line of ``run``; the error for one that is missing says what may be meant."""
     try:
         return store.info(run)
     except RunNotFoundError as error:

@@ -61,7 +61,8 @@ def _number(log: Log, event: str) -> int:
         return named[event]
     what = f"no {event}" if event.isdecimal() else f"no call named {event!r}"
     raise UsageError(
-        f"run {log.run!r} has the events 0 to {last}, and {what}; `accord show {log.run}` tells them"
+        f"run {log.run!r} has the events 0 to {last}, and {what}; "
+        f"`accord show {log.run}` tells them"
     )
 
 

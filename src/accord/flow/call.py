@@ -92,8 +92,9 @@ async def call(
 
     ``inputs`` (or bytes that stand for them), those that are ``named``, and ``version`` (of what is
     called) are hashed into the call's key; the inputs are recorded if ``keep_input``, and their
-    beginning as a ``preview`` unless one is given. A ``request``'s body returns :class:`Measured`. ``pure`` says that making
-    the call twice does no harm. ``accept`` makes what is recorded of what ``body`` gave, or raises.
+    beginning as a ``preview`` unless one is given. A ``request``'s body returns :class:`Measured`.
+    ``pure`` says that making the call twice does no harm. ``accept`` makes what is recorded of what
+    ``body`` gave, or raises.
     """
     scope = current_scope(name)
     execution = scope.execution

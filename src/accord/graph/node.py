@@ -44,7 +44,7 @@ class NodeCall:
         else:
             reads = firing.node.reads
             seen = firing.state.digest_of(reads) if reads else firing.state.digest
-            self.inputs, self.preview = seen, None
+            self.inputs, self.preview = seen, f"reads {', '.join(reads)}" if reads else None
 
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
