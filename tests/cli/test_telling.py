@@ -38,6 +38,30 @@ async def meeting() -> str:
     return await join(left, right)
 """
 
+GRAPH = """
+from typing import TypedDict
+from accord import step
+from accord.graph import START, StateGraph
+
+class State(TypedDict, total=False):
+    x: int
+
+@step
+async def count(x: int) -> int:
+    return x + 1
+
+async def double(state: State) -> dict:
+    return {"x": await count(await count(state["x"]))}
+
+async def picky(state: State) -> dict:
+    return {"x": await count(state["x"])}
+
+graph = StateGraph(State)
+graph.add_node("double", double).add_node("picky", picky, reads=["x"])
+graph.add_edge(START, "double").add_edge("double", "picky")
+app = graph.compile(name="app")
+"""
+
 ENGINE = ("--engine", "http://127.0.0.1:9/v1")
 
 
@@ -94,7 +118,7 @@ def test_a_fork_says_of_what(cli: Cli):
     cli("run", f"{flow}:meeting", "--run", "r", *ENGINE, code=0)
     cli("fork", "r", 1, '"other"', "--run", "f", *ENGINE, code=0)
     assert "fork of r, " in cli("show", "f", code=0).out
-    assert ":meeting, fork of r " in cli("runs", code=0).out
+    assert "meeting, fork of r " in cli("runs", code=0).out
     known = {each["run"]: each["forked_from"] for each in cli("runs", "--json", code=0).json}
     assert known == {"r": None, "f": "r"}
     assert cli("show", "f", "--json", code=0).json["forked_from"] == "r"
@@ -126,3 +150,15 @@ def test_an_empty_log_is_told_of_alike(cli: Cli):
     db.close()
     for command in (("show", "r"), ("tax", "r"), ("why", "r", "1")):
         assert "has no events yet" in cli(*command, code=2).err
+
+
+def test_what_a_call_was_given_is_told(cli: Cli):
+    flow = cli.flow(GRAPH)
+    cli("run", f"{flow}:app", "--text", '{"x": 1}', "--run", "r", *ENGINE, code=0)
+    calls = {each["name"]: each["seq"] for each in cli("show", "r", "--json", code=0).json["calls"]}
+    assert '--- input\n{\n  "x": 1\n}\n--- output' in cli("show", "r", calls["app"], code=0).out
+    assert "the graph's state, as left by" in cli("show", "r", calls["double"], code=0).out
+    picky = cli("show", "r", calls["picky"], code=0).out
+    assert "--- input\nreads x\n" in picky
+    assert "attempt" not in cli("show", "r", code=0).out
+    assert "unfinished" not in cli("show", "r", code=0).out
