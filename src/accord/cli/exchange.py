@@ -9,9 +9,16 @@ from typing import Any, cast
 import msgspec
 
 from accord.cli.document import document
-from accord.cli.render import clean, styled
+from accord.cli.render import clean, failure, styled
 from accord.errors import LogError, UsageError
-from accord.log.events import NOTHING, CallFinished, CallStarted, Value
+from accord.log.events import (
+    NOTHING,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallStarted,
+    Value,
+)
 from accord.log.fold import Call, index_calls
 from accord.log.log import Log
 from accord.observe.exchanges import Exchange, exchanges_of
@@ -51,7 +58,21 @@ def call_lines(log: Log, call: Call) -> Iterator[str]:
     if not exchanges:
         yield styled(f"{call.started.kind} {clean(call.started.name)}", "bold")
         yield from _input_lines(log, call)
-        yield from _block("output", _text(_output(log, call)))
+        yield from _end_lines(log, call)
+
+
+def _end_lines(log: Log, call: Call) -> Iterator[str]:
+    match call.ended:
+        case CallFinished():
+            yield from _block("output", _text(_output(log, call)))
+        case CallFailed(error=error):
+            yield from _block("failed", failure(error))
+        case CallCancelled(suspended=True):
+            yield "no output yet: it waits for an answer"
+        case CallCancelled():
+            yield "no output: it was cancelled"
+        case None:
+            yield "no output yet"
 
 
 def _input_lines(log: Log, call: Call) -> Iterator[str]:

@@ -63,9 +63,11 @@ def _at_joins(envelopes: Sequence[Envelope], calls: Calls) -> Iterator[tuple[str
                 kind = "node"
             case _:
                 continue
-        name = who(envelopes, latest(envelopes, envelope.causes).seq)
+        last = latest(envelopes, envelope.causes)
+        name = who(envelopes, last.seq)
         for cause in envelope.causes:
-            yield kind, name, envelope.at - envelopes[cause].at
+            if cause != last.seq:
+                yield kind, name, envelope.at - envelopes[cause].at
 
 
 def _in_calls(
