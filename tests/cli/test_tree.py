@@ -12,9 +12,15 @@ from accord.cli.document import simplify
 from accord.cli.render import clean, columns, cost, count, plain, seconds, share, stretches, styled
 from accord.cli.tree import Node, flatten, tree_of
 from accord.clock import VirtualClock, run_virtual
+from accord.comm.mailbox import Message, send
+from accord.log.events import CallCancelled
 from accord.log.fold import index_calls
 from accord.log.log import Log
 from accord.observe.critical import Segment
+from accord.sync.actor import Actor
+from accord.sync.actors import actors
+from accord.sync.hedge import Hedge
+from accord.sync.pipeline import pipeline
 from accord.testing.scripted import ScriptedEngine
 
 writer = Agent("writer")
@@ -98,6 +104,72 @@ def test_usage_is_on_requests_and_adds_up():
     whole = sum(node.usage_below.prompt for node in nodes)
     listed = [each["usage"].prompt for each in flatten(nodes) if each["usage"] is not None]
     assert sum(listed) == whole > 0
+
+
+async def count_to(total: int, message: Message[str]) -> int:
+    return total + len(await name(message.body))
+
+
+@step(pure=True)
+async def slow(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+def test_a_pipeline_has_its_stages_and_items():
+    async def flow() -> None:
+        await pipeline(["a", "b"], writer, name)
+
+    envelopes = log_of(flow).envelopes
+    [node] = tree_of(index_calls(envelopes), [], live=False)
+    assert outline([node]) == [
+        "pipeline writer → name joined",
+        ".stage writer",
+        *["..agent writer done", "...request writer done"] * 2,
+        ".stage name",
+        *["..step name done"] * 2,
+    ]
+    assert [each.place for each in node.children[0].children] == ["item 0", "item 1"]
+    assert node.children[0].end_ns is not None
+    calls = index_calls(envelopes[:5])
+    assert outline(tree_of(calls, [], live=True))[0] == "pipeline writer → name running"
+    assert outline(tree_of(calls, [], live=False))[0] == "pipeline writer → name unfinished"
+
+
+def test_actors_have_their_names():
+    async def flow() -> None:
+        async with actors(Actor("counter", count_to, state=0)):
+            await send("counter", "x")
+
+    [node] = tree_of(index_calls(log_of(flow).envelopes), [], live=False)
+    assert outline([node]) == [
+        "actors joined",
+        ".actor counter",
+        "..handle counter done",
+        "...step name done",
+    ]
+
+
+def test_further_attempts_of_a_hedge_say_so():
+    async def flow() -> None:
+        await Hedge(after_s=0.5, share=1)(slow, 3)
+        await sleep(1)
+
+    hedged, _ = tree_of(index_calls(log_of(flow).envelopes), [], live=False)
+    told = [(each.place, each.name, each.state) for each in hedged.children]
+    assert told == [("", "slow", "done"), ("further attempt", "slow", "dropped")]
+
+
+def test_nothing_is_unfinished_in_a_finished_run():
+    async def flow() -> None:
+        await gather(slow(1), slow(3), until="any")
+
+    envelopes = log_of(flow).envelopes
+    [cancelled] = [each for each in envelopes if isinstance(each.event, CallCancelled)]
+    left = index_calls(each for each in envelopes if each is not cancelled)
+    for calls in (index_calls(envelopes), left):
+        tree = outline(tree_of(calls, [], live=False))
+        assert tree == ["join 2 branches joined", ".step slow done", ".step slow dropped"]
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,9 @@ class Agent(Generic[T]):
         result: T = await call(
             "agent",
             self.name,
-            [*inputs, named] if named else [*inputs],
+            [*inputs],
             body,
+            named=named,
             version=self._version,
             coordination=self.coordination,
             timeout_s=self.timeout_s,
@@ -228,6 +229,11 @@ class Agent(Generic[T]):
             guard = step(pure=True)(guard)
         await guard(*inputs, **named)
         clear.set()
+
+    @property
+    def has_effects(self) -> bool:
+        """Making a call of it twice may do harm: tools with effects, an answer that it writes."""
+        return bool(self.writes) or any(tool.delegates or not tool.pure for tool in self.tools)
 
     @property
     def role(self) -> list[Message]:

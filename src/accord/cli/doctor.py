@@ -29,10 +29,13 @@ from accord.engine import weights
 from accord.engine.base import Engine, Message, Reply, Request
 from accord.engine.select import select
 from accord.errors import AccordError, LogError
+from accord.log.codec import OTHER_VERSION
 
 START_S = 30.0
 FEW_BYTES = 200 * 1024 * 1024
 MANY_RUNS = 1000
+_HERE = "; run `accord doctor`"
+"""What the faults of a log advise elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -177,15 +180,18 @@ def _log(log: str | None) -> Iterator[Finding]:
 def _log_itself(log: str | None, path: Path) -> Finding:
     try:
         with reading(log) as store:
-            faults = store.check()
+            faults = [fault.replace(_HERE, "") for fault in store.check()]
             runs = len(store.runs(limit=MANY_RUNS))
     except LogError as error:
-        return _fault("log", str(error))
+        return _fault("log", str(error).replace(_HERE, ""))
     if not faults:
         listed = f"{count(runs)}{' or more' if runs == MANY_RUNS else ''} runs"
         return Finding("log", f"{path}: {listed}, {path.stat().st_size / 2**20:.1f} MB, sound")
     shown = "; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
-    advice = "delete the runs that are damaged (accord delete RUN), or restore a copy"
+    if all(OTHER_VERSION in fault for fault in faults):
+        advice = "read those runs with that version, and keep new ones in another log (--log)"
+    else:
+        advice = "delete the runs that are damaged (accord delete RUN), or restore a copy"
     return _fault("log", f"{path}: {shown}", advice)
 
 

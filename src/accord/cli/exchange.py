@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from accord.cli.document import document
-from accord.cli.render import clean, styled
+from accord.cli.render import clean, failure, styled
 from accord.errors import LogError, UsageError
-from accord.log.events import CallFinished, CallStarted, Value
+from accord.log.events import (
+    NOTHING,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallStarted,
+    Value,
+)
 from accord.log.fold import Call, index_calls
 from accord.log.log import Log
 from accord.observe.exchanges import Exchange, exchanges_of
+from accord.observe.places import who
 
 
 def call_at(log: Log, options: argparse.Namespace) -> Call:
@@ -48,12 +56,38 @@ def call_lines(log: Log, call: Call) -> Iterator[str]:
     for exchange in exchanges:
         yield from _exchange_lines(exchange)
     if not exchanges:
-        started = call.started
-        yield styled(f"{started.kind} {clean(started.name)}", "bold")
-        yield from _block("input", started.preview)
-        output = _output(log, call)
-        text = output if isinstance(output, str) else document(output).decode()
-        yield from _block("output", text)
+        yield styled(f"{call.started.kind} {clean(call.started.name)}", "bold")
+        yield from _input_lines(log, call)
+        yield from _end_lines(log, call)
+
+
+def _end_lines(log: Log, call: Call) -> Iterator[str]:
+    match call.ended:
+        case CallFinished():
+            yield from _block("output", _text(_output(log, call)))
+        case CallFailed(error=error):
+            yield from _block("failed", failure(error))
+        case CallCancelled(suspended=True):
+            yield "no output yet: it waits for an answer"
+        case CallCancelled():
+            yield "no output: it was cancelled"
+        case None:
+            yield "no output yet"
+
+
+def _input_lines(log: Log, call: Call) -> Iterator[str]:
+    """In full where it is kept; else its beginning, what a node reads, or where that came from."""
+    started = call.started
+    if started.input != NOTHING:
+        given = _value(log, started.input)
+        alone = isinstance(given, list) and len(cast("list[Any]", given)) == 1
+        yield from _block("input", _text(given[0] if alone else given))
+    elif started.preview:
+        title = "input" if started.kind == "node" else "input, its beginning"
+        yield from _block(title, started.preview)
+    elif started.kind == "node":
+        came = (f"{who(log.envelopes, seq)} (event {seq})" for seq in call.start.causes)
+        yield from _block("input", f"the graph's state, as left by {', '.join(came)}")
 
 
 def _exchange_lines(exchange: Exchange) -> Iterator[str]:
@@ -78,6 +112,10 @@ def _block(title: str, text: str) -> Iterator[str]:
     yield styled(f"--- {title}", "dim")
     for line in text.split("\n"):
         yield clean(line)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else document(value).decode().rstrip("\n")
 
 
 def _output(log: Log, call: Call) -> Any:

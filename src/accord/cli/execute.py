@@ -25,6 +25,7 @@ from accord.cli.failures import (
 from accord.cli.inputs import read_inputs
 from accord.cli.interrupt import run_interruptible
 from accord.cli.live import watching
+from accord.cli.outside import open_questions
 from accord.cli.render import summary_lines, total
 from accord.cli.stores import reading
 from accord.cli.streams import Answer, next_command, say
@@ -188,7 +189,9 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
 
 def _resume(options: argparse.Namespace, ending: Ending) -> None:
     with reading(options.log) as store:
-        calls = index_calls(read_log(store, options.run, WallClock()).envelopes)
+        log = read_log(store, options.run, WallClock())
+        answers = _answers(store, log, options.answers or [])
+    calls = index_calls(log.envelopes)
     started, finished = started_of(calls, options.run), isinstance(calls.ended, RunFinished)
     flow = _flow_again(started.flow, options.flow, finished=finished)
 
@@ -204,13 +207,27 @@ def _resume(options: argparse.Namespace, ending: Ending) -> None:
                 options.run,
                 flow,
                 quiet=options.json,
-                answers=dict(options.answers or []),
+                answers=answers,
             )
         ending.log = ending.result.log
 
     drive(work())
     if finished:
         say(f"run {options.run} had finished; this is its recorded output")
+
+
+def _answers(store: Store, log: Log, given: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The answers by their questions; one without a question is to the only one that is open."""
+    answers = dict(given)
+    if "" in answers:
+        waiting = open_questions(store, log)
+        if len(waiting) != 1 or len(given) != 1:
+            raise UsageError(
+                f"{answers['']!r} is not an answer, such as 0/2=yes: run {log.run!r} waits for "
+                f"{waiting or 'no answer'}; only where it waits for one may its id be left out"
+            )
+        return {waiting[0]: answers[""]}
+    return answers
 
 
 def _fork(options: argparse.Namespace, ending: Ending) -> None:

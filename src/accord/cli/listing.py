@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from itertools import starmap
 from typing import Any
 
 from accord.cli.failures import SUCCESS
 from accord.cli.render import clean, columns, count, heading, styled
-from accord.cli.stores import log_path, reading, status_of_listed, when
+from accord.cli.stores import forked_from, log_path, reading, status_of_listed, when
 from accord.cli.streams import Answer, say
 from accord.errors import UsageError
 from accord.log.store.base import Pruned, RunInfo
@@ -26,32 +27,34 @@ def runs_command(options: argparse.Namespace) -> int:
     """``accord runs``."""
     answer = Answer()
     path = log_path(options.log)
-    infos: list[RunInfo] = []
+    infos: list[tuple[RunInfo, str]] = []
     if options.log is not None or path.exists():
         with reading(options.log) as store:
-            infos = store.runs(limit=options.limit)
+            infos = [(info, forked_from(store, info)) for info in store.runs(limit=options.limit)]
     if options.json:
-        answer.document([_plain(info) for info in infos])
+        answer.document(list(starmap(_plain, infos)))
     elif not infos:
         say(f"no runs yet in {path}; start one with accord demo, or accord run FILE.py")
     else:
         titles = heading("run", "flow", "status", "started", "events")
-        answer.show(*columns([titles, *map(_row, infos)], "<<<<>"))
+        answer.show(*columns([titles, *starmap(_row, infos)], "<<<<>"))
         if len(infos) == options.limit:
             say(f"the newest {options.limit} of {path}; more with --limit N")
     return SUCCESS
 
 
-def _row(info: RunInfo) -> list[str]:
+def _row(info: RunInfo, fork_of: str) -> list[str]:
     status = status_of_listed(info)
-    named = clean(info.run), clean(info.flow), styled(status, STYLES.get(status, ""))
+    flow = clean(f"{info.flow}, fork of {fork_of}" if fork_of else info.flow)
+    named = clean(info.run), flow, styled(status, STYLES.get(status, ""))
     return [*named, when(info.created_at_s), count(info.records)]
 
 
-def _plain(info: RunInfo) -> dict[str, Any]:
+def _plain(info: RunInfo, fork_of: str) -> dict[str, Any]:
     return {
         "run": info.run,
         "flow": info.flow,
+        "forked_from": fork_of or None,
         "status": status_of_listed(info),
         "started": when(info.created_at_s),
         "started_s": info.created_at_s,

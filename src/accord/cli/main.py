@@ -143,11 +143,12 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--answer",
-        metavar="ID=VALUE",
+        metavar="[ID=]VALUE",
         dest="answers",
         action="append",
         type=_answer,
-        help="to a question that the run waits for; VALUE is JSON, or text",
+        help="to a question that the run waits for; VALUE is JSON, or text; ID may be left out "
+        "where one question is open",
     )
     parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
     _add_log(parser)
@@ -180,7 +181,7 @@ def _add_signal(parser: argparse.ArgumentParser) -> None:
 
 def _add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=_name)
-    parser.add_argument("event", metavar="EVENT", type=_whole(0), help="its number")
+    parser.add_argument("event", metavar="EVENT", help="its number; or an agent's or node's name")
     _add_log(parser)
     _add_json(parser)
 
@@ -285,8 +286,11 @@ def _prices(text: str) -> Prices:
 
 
 def _answer(text: str) -> tuple[str, object]:
+    """The question's id, empty for the only one, and the answer."""
     name, sign, value = text.partition("=")
-    if not sign or not name.strip():
+    if not sign:
+        return "", value_of(text)
+    if not name.strip():
         msg = f"{text!r} is not an answer, such as 0/2=yes"
         raise argparse.ArgumentTypeError(msg)
     return name, value_of(value)

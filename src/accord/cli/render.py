@@ -225,16 +225,18 @@ def _edges(tax: Tax) -> list[str]:
 
 
 WAITS_SHOWN = 8
+_NAMELESS = {"sleep": "the time"}
 
 
 def _waits(tax: Tax) -> list[str]:
-    """Who waited for what, the longest together first."""
-    rows = [heading("waits, all branches", "times", "p50", "p99", "together")]
+    """Who and what was waited for, the longest together first."""
+    rows = [heading("waits, all branches", "for", "times", "p50", "p99", "together")]
     for wait in tax.waits[:WAITS_SHOWN]:
         times_s = wait.p50_s, wait.p99_s, wait.total_s
         taken = (seconds(time_s * NANOSECONDS) for time_s in times_s)
-        rows.append([f"  {wait.kind} {clean(wait.name, 24)}".rstrip(), count(wait.count), *taken])
-    lines = columns(rows, "<>>>>")
+        name = clean(wait.name, 24) or _NAMELESS.get(wait.kind, "(the flow)")
+        rows.append([f"  {wait.kind}", name, count(wait.count), *taken])
+    lines = columns(rows, "<<>>>>")
     if len(tax.waits) > WAITS_SHOWN:
         lines.append(f"and {len(tax.waits) - WAITS_SHOWN} more; --json shows all")
     return lines

@@ -19,16 +19,15 @@ from accord.cli.render import (
     tax_lines,
 )
 from accord.cli.sent import file_of, sent_command
-from accord.cli.stores import reading, status_of, when
+from accord.cli.stores import begun, info_of, reading, status_of, when
 from accord.cli.streams import Answer, next_command
 from accord.cli.tree import Node, cut_replies, flatten, tree_of
-from accord.clock import WallClock
-from accord.errors import UnknownOutcomeError, UsageError
-from accord.flow.suspend import questions_of
+from accord.errors import UnknownOutcomeError
+from accord.flow.suspend import questions_of, shown
 from accord.log.events import RunFailed
 from accord.log.fold import Calls, index_calls
-from accord.log.log import Log, read_log
-from accord.log.store.base import RunInfo, Store
+from accord.log.log import Log
+from accord.log.store.base import RunInfo
 from accord.observe.critical import critical_path
 from accord.observe.tax import tax_of, usage_of
 
@@ -38,6 +37,7 @@ STYLES = {
     "cut": "yellow",
     "failed": "red",
     "cancelled": "dim",
+    "dropped": "dim",
     "unfinished": "yellow",
     "running": "bold",
     "waiting": "yellow",
@@ -50,7 +50,7 @@ def tax_command(options: argparse.Namespace) -> int:
         return sent_command(options, path)
     answer = Answer()
     with reading(options.log) as store:
-        log = _begun(store, options.run)
+        log = begun(store, options.run)
         tax = tax_of(log, options.prices)
         if options.json:
             answer.document(tax.to_dict())
@@ -63,8 +63,10 @@ def show_command(options: argparse.Namespace) -> int:
     """``accord show``."""
     answer = Answer()
     with reading(options.log) as store:
-        info = store.info(options.run)  # before the events: a run that ends now has ended in both
-        log = _begun(store, options.run)
+        info = info_of(
+            store, options.run
+        )  # before the events: a run that ends now has ended in both
+        log = begun(store, options.run)
         if options.event is not None:
             call = call_at(log, options)
             if options.json:
@@ -87,14 +89,6 @@ def show_command(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def _begun(store: Store, run: str) -> Log:
-    log = read_log(store, run, WallClock())
-    if not log.envelopes:
-        msg = f"run {run!r} has no events yet: it stopped, or is only starting"
-        raise UsageError(msg)
-    return log
-
-
 def _plain(
     log: Log, calls: Calls, status: str, info: RunInfo, nodes: list[Node]
 ) -> dict[str, object]:
@@ -102,6 +96,7 @@ def _plain(
         "run": log.run,
         "flow": calls.run.flow if calls.run else None,
         "engine": calls.run.engine if calls.run else None,
+        "forked_from": (calls.run.forked_from or None) if calls.run else None,
         "status": status,
         "started": when(info.created_at_s),
         "events": len(log.envelopes),
@@ -119,6 +114,8 @@ def _head(log: Log, calls: Calls, status: str, info: RunInfo) -> Iterator[str]:
         f"{count(usage.prompt)}+{count(usage.completion)} tokens ({count(usage.cached)} cached)"
     )
     what = f"{clean(calls.run.flow)} on {clean(calls.run.engine)}, " if calls.run else ""
+    if calls.run and calls.run.forked_from:
+        what = f"fork of {clean(calls.run.forked_from)}, {what}"
     yield styled(f"{what}started {when(info.created_at_s)}", "dim")
     yield ""
 
@@ -161,11 +158,12 @@ def _label(node: Node, guide: str, room: int | None) -> str:
 def _title(node: Node) -> str:
     match node.kind:
         case "agent":
-            return clean(node.name)
-        case "request" | "sleep":
-            return node.kind
+            title = clean(node.name)
+        case "request" | "sleep" | "actors":
+            title = node.kind
         case _:
-            return f"{node.kind} {clean(node.name)}"
+            title = f"{node.kind} {clean(node.name)}"
+    return f"{node.place}: {title}" if node.place else title
 
 
 def _facts(node: Node, now_ns: int) -> list[str]:
@@ -216,4 +214,5 @@ def _foot(log: Log, calls: Calls, status: str, options: argparse.Namespace) -> I
         yield "waits for answers:"
         for asked in questions_of(log.envelopes, calls, log.values):
             answer = f"{next_command('resume', options.run, options.log)} --answer {asked.id}=VALUE"
-            yield f"  {clean(str(asked.question), 100)}  {styled(answer, 'dim')}"
+            yield from (f"  {clean(line)}" for line in shown(asked, log.run).split("\n"))
+            yield f"    {styled(answer, 'dim')}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from accord.clock import WallClock
-from accord.errors import LogCorruptError, UsageError
+from accord.errors import LogCorruptError, RunNotFoundError, UsageError
 from accord.log.codec import decode_envelope
 from accord.log.events import (
     CheckpointSaved,
@@ -16,10 +16,15 @@ from accord.log.events import (
     RunFailed,
     RunFinished,
     RunInterrupted,
+    RunStarted,
     WritesSaved,
 )
+from accord.log.log import Log, read_log
 from accord.log.store.base import RunInfo, Store
 from accord.log.store.open import default_path, open_store
+
+THREAD = "thread:"
+"""How the runs are named that threads of LangGraph are kept as: see :mod:`accord.langgraph`."""
 
 
 def log_path(log: str | None) -> Path:
@@ -39,6 +44,38 @@ def reading(log: str | None) -> Generator[Store]:
         yield store
     finally:
         store.close()
+
+
+def info_of(store: Store, run: str) -> RunInfo:
+    """The listing's line of ``run``; the error for one that is missing says what may be meant."""
+    try:
+        return store.info(run)
+    except RunNotFoundError as error:
+        thread = f"{THREAD}{run}"
+        with suppress(RunNotFoundError):
+            store.info(thread)
+            msg = f"there is no run {run!r}, but a LangGraph thread: {thread!r}"
+            raise UsageError(msg) from error
+        raise
+
+
+def begun(store: Store, run: str) -> Log:
+    """The log of a run that has events."""
+    info_of(store, run)
+    log = read_log(store, run, WallClock())
+    if not log.envelopes:
+        msg = f"run {run!r} has no events yet: it stopped, or is only starting"
+        raise UsageError(msg)
+    return log
+
+
+def forked_from(store: Store, info: RunInfo) -> str:
+    """The run that this one is a fork of; empty if it is none, or cannot be read."""
+    with suppress(LogCorruptError):
+        for record in store.read(info.run, limit=1):
+            started = decode_envelope(record).event
+            return started.forked_from if isinstance(started, RunStarted) else ""
+    return ""
 
 
 def status_of(last: Envelope | None, *, held: bool) -> str:

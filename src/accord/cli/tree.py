@@ -1,8 +1,9 @@
 """The tree of a run's calls, from the log: places in the flow, with what happened there.
 
 Calls and joins are in the log. What lies between them follows from the paths: a branch of a join
-(``0/2`` under ``0``), a task that the flow started by itself (``0/~write.5fK2``), and a join
-whose branches have not met yet.
+(``0/2`` under ``0``), a task that the flow started by itself (``0/~write.5fK2``), an attempt of a
+node, and a join whose branches have not met yet. That a join is a pipeline, or that its branches
+are actors, is told by what was noted: see :mod:`accord.observe.places`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from accord.log.events import (
     CallKind,
     CallStarted,
     Envelope,
+    Joined,
+    RunFinished,
 )
 from accord.log.fold import Call, Calls
 from accord.log.log import Log
 from accord.observe.ledger import add_usages, usages_of
+from accord.observe.places import ARROW, above, actors_of, hedges_of, pipelines_of
 
-Kind = CallKind | Literal["join", "branch", "task"]
+Kind = (
+    CallKind
+    | Literal["join", "branch", "task", "attempt", "pipeline", "stage", "item", "actors", "actor"]
+)
 
 
 _NESTED = ("usage_below", "children")
@@ -41,6 +48,8 @@ class Node:
     scope: str
     kind: Kind
     name: str = ""
+    place: str = ""
+    """What it is among its neighbours, if more than a call: ``item 3``, ``further attempt``."""
     state: str = ""
     seq: int | None = None
     causes: tuple[int, ...] = ()
@@ -74,18 +83,19 @@ def tree_of(
 
     ``critical`` are scopes on the critical path, ``cut`` those of requests with a cut reply.
     """
-    nodes = {scope: _call_node(call, live=live) for scope, call in calls.by_scope.items()}
+    places = _Places(calls, live=live)
+    nodes = {scope: _call_node(call, places.unended) for scope, call in calls.by_scope.items()}
     for scope in cut:
         nodes[scope].state = "cut"
     for scope, joined in calls.joined.items():
-        nodes.setdefault(scope, _join_node(scope, joined))
+        nodes.setdefault(scope, places.meeting(scope, joined))
     for scope in list(nodes):
-        _add_places_above(scope, nodes, live=live)
+        _add_places_above(scope, nodes, places)
     for scope in critical:
         _mark(scope, nodes)
     roots: list[Node] = []
     for scope, node in sorted(nodes.items(), key=lambda item: _order(item[0])):
-        parent = nodes.get(scope.rpartition("/")[0])
+        parent = nodes.get(above(scope))
         (roots if parent is None else parent.children).append(node)
     for node in nodes.values():
         if node.kind == "graph":  # its nodes have no order but that of their firing
@@ -114,7 +124,7 @@ def _is_cut(log: Log, finished: CallFinished) -> bool:
     return isinstance(reply, Reply) and reply.finish_reason == "length"
 
 
-def _call_node(call: Call, *, live: bool) -> Node:
+def _call_node(call: Call, unended: str) -> Node:
     usages = list(usages_of(call)) if call.started.kind == "request" else []
     node = Node(
         scope=call.scope,
@@ -136,42 +146,87 @@ def _call_node(call: Call, *, live: bool) -> Node:
         case CallCancelled(suspended=suspended):
             node.state = "waiting" if suspended else "cancelled"
         case None:
-            node.state = "running" if live else "unfinished"
+            node.state = unended
     return node
 
 
-def _join_node(scope: str, joined: Envelope) -> Node:
-    return Node(
-        scope, "join", state="joined", seq=joined.seq, causes=joined.causes, end_ns=joined.at
-    )
+class _Places:
+    """What is known of the places that are no calls."""
+
+    def __init__(self, calls: Calls, *, live: bool) -> None:
+        notes = calls.notes.values()
+        self._pipelines = pipelines_of(notes)
+        self._actors = actors_of(calls.by_scope.values())
+        self._teams = {above(path) for path in self._actors}
+        self._hedges = hedges_of(notes)
+        self._dropped = set(_dropped(calls))
+        finished = isinstance(calls.ended, RunFinished)
+        self._unmet = "running" if live else "" if finished else "unfinished"
+        self.unended = self._unmet or "dropped"
+        """The state of a call without an end: a run that finished has gone on without it."""
+
+    def meeting(self, scope: str, joined: Envelope | None = None) -> Node:
+        """Where branches meet, or would have met."""
+        node = Node(scope, "join", state=self._unmet)
+        if scope in self._pipelines:
+            node.kind, node.name = "pipeline", ARROW.join(self._pipelines[scope][1:])
+        elif scope in self._teams:
+            node.kind = "actors"
+        if joined is not None:
+            node.state, node.seq, node.causes = "joined", joined.seq, joined.causes
+            node.end_ns = joined.at
+        return node
+
+    def below(self, parent: Node | None, path: str) -> Node:
+        """A place that the log says nothing of but what lies below it."""
+        number = path.rpartition("/")[2]
+        if number.startswith("~"):
+            return Node(path, "task", name=re.sub(r"\..*", "", number[1:]))
+        match None if parent is None else parent.kind:
+            case "pipeline":
+                return Node(path, "stage", name=self._stage(path, number))
+            case "stage":
+                return Node(path, "item", name=number, place=f"item {number}")
+            case "actors":
+                return Node(path, "actor", name=self._actors.get(path, number))
+            case "join":
+                state = "dropped" if path in self._dropped else ""
+                place = "further attempt" if path in self._hedges else ""
+                return Node(path, "branch", name=number, place=place, state=state)
+            case "node" | "handle":
+                return Node(path, "attempt", name=str(int(number) + 1))
+            case _:
+                return self.meeting(path)
+
+    def _stage(self, path: str, number: str) -> str:
+        return dict(enumerate(self._pipelines[above(path)])).get(int(number), number)
 
 
-def _add_places_above(scope: str, nodes: dict[str, Node], *, live: bool) -> None:
+def _dropped(calls: Calls) -> Iterator[str]:
+    """The branches that their join did not wait for."""
+    for scope, joined in calls.joined.items():
+        assert isinstance(joined.event, Joined)
+        yield from (f"{scope}/{index}" for index in joined.event.dropped)
+
+
+def _add_places_above(scope: str, nodes: dict[str, Node], places: _Places) -> None:
     """Nodes for what lies between ``scope`` and the next place that is known."""
     parts = scope.split("/")
     for end in range(1, len(parts)):
         path = "/".join(parts[:end])
-        if path in nodes:
-            continue
-        above = nodes.get("/".join(parts[: end - 1]))
-        if parts[end - 1].startswith("~"):
-            nodes[path] = Node(path, "task", name=re.sub(r"\..*", "", parts[end - 1][1:]))
-        elif above is not None and above.kind == "join":
-            nodes[path] = Node(path, "branch", name=parts[end - 1])
-        else:
-            state = "running" if live else "unfinished"
-            nodes[path] = Node(path, "join", state=state)
+        if path not in nodes:
+            nodes[path] = places.below(nodes.get(above(path)), path)
 
 
 def _mark(scope: str, nodes: dict[str, Node]) -> None:
     while scope:
         if (node := nodes.get(scope)) is not None:
             node.critical = True
-        scope = scope.rpartition("/")[0]
+        scope = above(scope)
 
 
 def _settle(node: Node) -> None:
-    """Sum usage; a join says how many branches it has, and began when the first of them did."""
+    """Sum usage; what is no call takes the time of what lies below it."""
     for child in node.children:
         _settle(child)
     below = [child.usage_below for child in node.children if child.usage_below != NO_USAGE]
@@ -180,17 +235,29 @@ def _settle(node: Node) -> None:
     starts = [child.start_ns for child in node.children if child.start_ns is not None]
     if node.start_ns is None:
         node.start_ns = min(starts, default=node.end_ns)
+    if node.end_ns is None and node.state in ("", "dropped"):
+        ends = [child.end_ns for child in node.children if child.end_ns is not None]
+        node.end_ns = max(ends, default=None) if len(ends) == len(node.children) else None
     if node.kind == "join":
         branches = len(node.children)
         node.name = f"{branches} branch" if branches == 1 else f"{branches} branches"
 
 
 def _without_bare_branches(node: Node) -> list[Node]:
-    """A branch of one call is that call."""
+    """A branch or an item of one call is that call; an only attempt is no place of its own."""
     node.children = [each for child in node.children for each in _without_bare_branches(child)]
-    if node.kind == "branch" and len(node.children) == 1:
-        return node.children
-    return [node]
+    if [child.kind for child in node.children] == ["attempt"]:
+        node.children = node.children[0].children
+    if node.kind not in ("branch", "item"):
+        return [node]
+    if len(node.children) != 1:
+        node.place = "" if node.kind == "item" else node.place
+        return [node]
+    [only] = node.children
+    only.place = only.place or node.place
+    if node.state and only.state in ("cancelled", "unfinished"):
+        only.state = node.state
+    return [only]
 
 
 def _order(scope: str) -> list[tuple[int, int, str]]:

@@ -26,8 +26,8 @@ with durability ``sync``, before any call begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
@@ -79,6 +79,7 @@ async def call(
     inputs: Sequence[Any] | bytes,
     body: Body,
     *,
+    named: Mapping[str, Any] | None = None,
     version: str = "",
     pure: bool = False,
     keep_input: bool = False,
@@ -89,26 +90,29 @@ async def call(
 ) -> Any:
     """Make a call: run ``body``, or answer from the log.
 
-    ``inputs`` (or bytes that stand for them) and ``version`` (of what is called) are hashed into
-    the call's key; the inputs are recorded if ``keep_input``, and their beginning as a ``preview``
-    unless one is given. A ``request``'s body returns :class:`Measured`. ``pure`` says that making
-    the call twice does no harm. ``accept`` makes what is recorded of what ``body`` gave, or raises.
+    ``inputs`` (or bytes that stand for them), those that are ``named``, and ``version`` (of what is
+    called) are hashed into the call's key; the inputs are recorded if ``keep_input``, and their
+    beginning as a ``preview`` unless one is given. A ``request``'s body returns :class:`Measured`.
+    ``pure`` says that making the call twice does no harm. ``accept`` makes what is recorded of what
+    ``body`` gave, or raises.
     """
     scope = current_scope(name)
     execution = scope.execution
     log = execution.log
     if isinstance(inputs, bytes):
-        packed, preview = inputs, preview or ""
+        packed = inputs
     else:
         what, values = f"the input of {kind} {name}", log.values
-        packed = bytes(values.encode(inputs, what)) if keep_input else values.digest(inputs, what)
+        given = [*inputs, named] if named else inputs
+        packed = bytes(values.encode(given, what)) if keep_input else values.digest(given, what)
     plain = b"%b\0%b\0%b\0%b" % (kind.encode(), _encoded(name), version.encode(), packed)
     key = digest_of(plain)[:KEY_CHARACTERS]
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
     path = scope.next_path()
     if preview is None:
-        preview = "" if kind == "request" else _preview(cast("Sequence[Any]", inputs), packed)
+        shown = kind != "request" and not isinstance(inputs, bytes)
+        preview = _preview(inputs, named or {}, packed) if shown else ""
     started = CallStarted(
         name=name,
         key=key,
@@ -321,15 +325,15 @@ def _encoded(name: str) -> bytes:
         raise UsageError(f"a name is text that UTF-8 can hold, not {name!r}") from error
 
 
-def _preview(inputs: Sequence[Any], packed: bytes) -> str:
+def _preview(inputs: Sequence[Any], named: Mapping[str, Any], packed: bytes) -> str:
     """The beginning of the input, for people: texts as they stand, the rest as it was packed."""
-    if not any(isinstance(value, str) for value in inputs):
+    if not any(isinstance(value, str) for value in (*inputs, *named.values())):
         return packed[1 : PREVIEW_CHARACTERS + 1].decode(errors="ignore").removesuffix("]")
-    shown = ", ".join(
-        value[:PREVIEW_CHARACTERS] if isinstance(value, str) else _kind(value) for value in inputs
-    )
-    return printable(shown[:PREVIEW_CHARACTERS])
+    parts = [*map(_kind, inputs), *(f"{name}={_kind(value)}" for name, value in named.items())]
+    return printable(", ".join(parts)[:PREVIEW_CHARACTERS])
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:PREVIEW_CHARACTERS]
     return str(value) if value is None or isinstance(value, int | float) else type(value).__name__

@@ -35,6 +35,11 @@ class RecordedFunction(Generic[P, T]):
         call = getattr(function, "__call__", None)  # noqa: B004  # of an object, it may be async
         self._is_async = any(map(inspect.iscoroutinefunction, (function, call)))
 
+    @property
+    def has_effects(self) -> bool:
+        """Making a call of it twice may do harm."""
+        return not self.pure
+
     def body(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Callable[[CallScope], Awaitable[T]]:

@@ -24,8 +24,9 @@ class Step(RecordedFunction[P, T]):
         return call(
             "step",
             self.name,
-            [*args, kwargs] if kwargs else [*args],
+            [*args],
             self.body(args, kwargs),
+            named=kwargs,
             pure=self.pure,
             timeout_s=self.timeout_s,
         )

@@ -21,15 +21,19 @@ from accord.log.fold import Calls, index_calls, is_within
 from accord.log.log import Log, read_log
 from accord.log.store.base import Store
 
-SHOWN_CHARACTERS = 200
+SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question to a person. ``id`` is its place in the flow, to answer it by."""
+    """A question to a person. ``id`` is its place in the flow, to answer it by.
+
+    ``event`` is the number of the event with which it was asked.
+    """
 
     id: str
     question: Any
+    event: int
 
 
 class Suspended(BaseException):
@@ -78,9 +82,9 @@ def questions_of(envelopes: Iterable[Envelope], calls: Calls, values: ValueCodec
     """What the run waits for, oldest question first."""
     answered = answers_in(envelopes)
     return [
-        Question(id=place, question=values.decode(calls.by_scope[place].started.input)[0])
+        Question(id=place, question=values.decode(call.started.input)[0], event=call.start.seq)
         for place in asked_below(calls)
-        if place not in answered
+        if place not in answered and (call := calls.by_scope[place])
     ]
 
 
@@ -132,7 +136,7 @@ def answers_in(envelopes: Iterable[Envelope]) -> set[str]:
 
 def suspended_error(run: str, questions: list[Question]) -> RunSuspendedError:
     """What the caller of a run gets that waits for answers."""
-    asked = "".join(f"\n  {each.id}: {_shown(each.question)}" for each in questions)
+    asked = "".join(f"\n  {each.id}: {shown(each, run)}" for each in questions)
     first = questions[0].id if questions else "ID"
     return RunSuspendedError(
         f"run {run} waits for answers:{asked}\n"
@@ -143,6 +147,12 @@ def suspended_error(run: str, questions: list[Question]) -> RunSuspendedError:
     )
 
 
-def _shown(question: Any) -> str:
+def shown(asked: Question, run: str) -> str:
+    """The question as text: all of it, unless it is very long."""
+    question = asked.question
     text = printable(question if isinstance(question, str) else repr(question))
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    more = len(text) - SHOWN_CHARACTERS
+    if more <= 0:
+        return text
+    rest = f"… ({more:,} characters more: `accord show {run} {asked.event}`)"
+    return f"{text[:SHOWN_CHARACTERS]}{rest}"

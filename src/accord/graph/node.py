@@ -15,6 +15,7 @@ from accord.flow.scope import CallScope, Scope
 from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
 from accord.graph.state import Digest, State
+from accord.log.events import PAST_DEADLINE
 from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ class NodeCall:
             return [self._firing.payload]
         reads, state = self._node.reads, self._firing.state
         return state.digest_of(reads) if reads else state.digest
+
+    @property
+    def preview(self) -> str | None:
+        """What people are shown of it."""
+        if self._firing.past_deadline:
+            return PAST_DEADLINE
+        reads = self._node.reads
+        return f"reads {', '.join(reads)}" if reads and not self._firing.sent else None
 
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""

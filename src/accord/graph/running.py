@@ -23,7 +23,7 @@ from accord.graph.node import Memo, NodeCall, as_command, state_after
 from accord.graph.shape import END, START, Router, Send, Shape
 from accord.graph.state import State
 from accord.log.blobs import digest_of
-from accord.log.events import PAST_DEADLINE, CallFinished, CallStarted
+from accord.log.events import CallFinished, CallStarted
 from accord.sync.gather import Group
 
 SHORT = 64
@@ -174,7 +174,7 @@ class Running:
                 node_call.body,
                 timeout_s=node.timeout_s,
                 accept=node_call.accept,
-                preview=PAST_DEADLINE if firing.past_deadline else None,
+                preview=node_call.preview,
             )
         except BaseException:
             node_call.forget()

@@ -49,6 +49,12 @@ _decode = msgspec.json.Decoder().decode
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 
 
+OTHER_VERSION = "was written by another version of Accord"
+"""What is said of a record that is whole, and of a vocabulary that is not ours."""
+_EVENT = "$[4]"
+"""Where the event is in an envelope, in the words of msgspec."""
+
+
 def encode_envelope(envelope: Envelope) -> bytes:
     """One line of JSON.
 
@@ -66,7 +72,9 @@ def decode_envelope(data: bytes) -> Envelope:
     try:
         return _decode_envelope(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        msg = f"a log record cannot be read ({error}); run `accord doctor`: {data[:80]!r}"
+        # The shape of an envelope stays; events and their fields come and go.
+        what = OTHER_VERSION if _EVENT in str(error) else "cannot be read"
+        msg = f"a log record {what} ({error}); run `accord doctor`: {data[:80]!r}"
         raise LogCorruptError(msg) from error
 
 

@@ -27,6 +27,7 @@ from accord.flow.scope import current_scope, own_scope
 from accord.log.events import CallFinished, CallStarted, Envelope, Looked
 from accord.log.log import Log
 from accord.log.waiters import Waiters
+from accord.observe.places import HEDGE
 from accord.sync.gather import gather
 
 P = ParamSpec("P")
@@ -82,9 +83,10 @@ class Hedge:
         again after failures is for the call's own retries.
         """
         name = str(getattr(function, "name", ""))
-        if not name:
+        has_effects = getattr(function, "has_effects", None)
+        if not name or has_effects is None:
             raise UsageError(f"Hedge takes an agent or a step, not {function!r}; put @step on it")
-        if _has_effects(function):
+        if has_effects:
             raise UsageError(
                 f"{name!r} has effects (or tools with effects, or writes its answer), and both "
                 "attempts would have them; mark it pure=True if making it twice does no harm, and "
@@ -135,8 +137,8 @@ class Durations:
                 insort(self._taken.setdefault(name, []), envelope.at - began)
                 if self.p95_ns(name) is not None:
                     self.news(name).wake()
-            case Looked() if event.what.startswith(_HEDGE):
-                self.hedges[event.what.removeprefix(_HEDGE)] += 1
+            case Looked() if event.what.startswith(HEDGE):
+                self.hedges[event.what.removeprefix(HEDGE)] += 1
             case _:
                 pass
 
@@ -160,9 +162,6 @@ class Durations:
         return self._news.setdefault(name, Waiters())
 
 
-_HEDGE = "hedge "
-
-
 class _Patience:
     """Of one further attempt: it runs out when the attempts before have taken too long."""
 
@@ -182,10 +181,10 @@ class _Patience:
                     await self._log.fold(Durations).news(self._name).wait()
                 else:
                     await asyncio.sleep(left_ns / NANOSECONDS)
-        note(f"{_HEDGE}{self._name}", lambda scope, _: self._looked(scope.agent), self._scope)
+        note(f"{HEDGE}{self._name}", lambda scope, _: self._looked(scope.agent), self._scope)
 
     def _looked(self, agent: str) -> Looked:
-        return Looked(what=f"{_HEDGE}{self._name}", by=agent)
+        return Looked(what=f"{HEDGE}{self._name}", by=agent)
 
     def _left_ns(self) -> int | None:
         """How long to wait yet; None if there is no telling."""
@@ -198,12 +197,3 @@ class _Patience:
             return None
         patience = limit_ns * (self._number + (hedges / most) ** 2)
         return round(self._began_ns + patience - self._log.now())
-
-
-def _has_effects(function: object) -> bool:
-    tools = getattr(function, "tools", ())
-    return (
-        not getattr(function, "pure", True)
-        or bool(getattr(function, "writes", ()))
-        or any(not tool.pure or tool.delegates for tool in tools)
-    )

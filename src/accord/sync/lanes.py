@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accord.clock import NANOSECONDS
-from accord.log.events import Envelope, Joined, Looked
+from accord.log.events import Envelope, Joined
 from accord.log.log import Log
-from accord.sync.pipeline import ARROW, PIPELINE
+from accord.observe.places import above, pipelines_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,8 @@ def pipeline_statistics(log: Log) -> tuple[PipelineStatistics, ...]:
     """Of all pipelines of the run that ``log`` is of, in the order in which they began."""
     began: dict[str, _Pipeline] = {}
     for envelope in log.envelopes:
-        event = envelope.event
-        if isinstance(event, Looked) and event.what.startswith(PIPELINE):
-            names = event.what.removeprefix(PIPELINE).split(ARROW)
-            above, _, number = envelope.scope.rpartition("/")
-            path = f"{above}/{int(number) + 1}".lstrip("/")
-            began.setdefault(path, _Pipeline(path, envelope.at, ["source", *names]))
+        for path, names in pipelines_of([envelope]).items():
+            began.setdefault(path, _Pipeline(path, envelope.at, names))
         for path in _above(envelope.scope):
             if path in began:
                 began[path].add(envelope)
@@ -59,7 +55,7 @@ def pipeline_statistics(log: Log) -> tuple[PipelineStatistics, ...]:
 def _above(scope: str) -> Iterable[str]:
     while scope:
         yield scope
-        scope = scope.rpartition("/")[0]
+        scope = above(scope)
 
 
 @dataclass

@@ -36,15 +36,12 @@ from typing import Any
 from accord.flow.fork import Fork
 from accord.flow.note import note
 from accord.log.events import Looked
+from accord.observe.places import ARROW, PIPELINE, SOURCE
 from accord.sync.gather import Policy
 from accord.sync.line import Line
 from accord.sync.stage import Source, Stage, check
 
 __all__ = ["Stage", "pipeline"]
-
-PIPELINE = "pipeline: "
-"""What a pipeline is noted as, before the names of its stages."""
-ARROW = " → "
 
 
 async def pipeline(
@@ -64,7 +61,7 @@ async def pipeline(
     names = ARROW.join(stage.name.replace(ARROW, " ") for stage in lined_up)
     what = f"{PIPELINE}{names}"
     note(what, lambda scope, _: Looked(what=what, by=scope.agent))
-    lanes = [Stage(source.draw, name="source"), *lined_up]
+    lanes = [Stage(source.draw, name=SOURCE), *lined_up]
     with Fork("pipeline", len(lanes)) as fork:
         line = Line(fork, source, lanes, policy=policy, room=buffer if overlapped else None)
         return await line.run()
