@@ -166,12 +166,19 @@ def test_a_router_that_calls_is_resumed_from_anywhere():
 
 def test_a_join_that_was_over_in_time_is_so_after_its_deadline():
     """A resumed run that is past the deadline of a join goes by what the join had collected."""
-    graph = nodes(a=10, b=10, c=10, late=10_000, end=10)
-    graph.add_node("early", node("early"), deadline_s=5).add_edge(START, "a")
-    graph.add_edge(START, "b").add_edge("b", "c").add_edge(["a", "c"], "early")
+    graph = nodes(a=10, late=10_000, end=10).add_edge(START, "a")
+    before = START
+    for number in range(4):  # a replay takes some turns to get through these
+        left, right, join = (f"{name}{number}" for name in ("left", "right", "join"))
+        for name in (left, right, join):
+            graph.add_node(name, node(name))
+        graph.add_edge(before, left).add_edge(before, right).add_edge([left, right], join)
+        before = join
+    graph.add_node("early", node("early"), deadline_s=5).add_edge(["a", before], "early")
     graph.add_edge("early", "late").add_edge("late", "end")
     output = ends_the_same_cut_anywhere(graph.compile(), {}).output
-    assert output["notes"] == ["a", "b", "c", "early", "late", "end"]
+    assert output["notes"][-3:] == ["early", "late", "end"]
+    assert "a" in output["notes"]
 
 
 def test_a_node_that_changes_its_state_in_place_changes_its_own_alone():
