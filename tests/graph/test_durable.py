@@ -22,6 +22,7 @@ from accord.log.fold import index_calls
 from accord.log.store.memory import MemoryStore
 from accord.observe.tax import tax_of
 from accord.testing.scripted import ScriptedEngine
+from tests.graph.programs import cut
 
 effects: list[str] = []
 made: list[str] = []
@@ -139,16 +140,6 @@ PROGRAMS = {each.__name__: each for each in (diamond, looping, mapping, commandi
 async def run_once(store: MemoryStore, app: Graph) -> Any:
     async with Runtime(engine=ScriptedEngine(), log=store, clock=VirtualClock()) as runtime:
         return await runtime.arun(app, {"x": 0}, run_id="r")
-
-
-def cut(records: list[bytes], digests: dict[str, bytes], count: int) -> MemoryStore:
-    """A store that holds the first ``count`` records of run ``r``."""
-    store = MemoryStore()
-    store.create("r", "flow")
-    lease = store.acquire("r", "a dead process")
-    store.append(lease, 0, records[:count], digests)
-    store.release(lease)
-    return store
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -18,6 +18,7 @@ from accord.log.store.memory import MemoryStore
 from accord.runtime import Result
 from accord.sync.hedge import Hedge
 from accord.testing.scripted import ScriptedEngine
+from tests.sync.replays import cut_anywhere
 
 Flow = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -191,6 +192,23 @@ def test_the_deadline_of_a_join_goes_on_after_a_crash():
     output, took = run_virtual(main())
     assert took == pytest.approx(0.05, abs=0.001)
     assert output == [10]
+
+
+@pytest.mark.parametrize("deadline_s", [60, 0.075])
+def test_a_join_that_is_recorded_is_not_decided_again_after_its_deadline(deadline_s: float):
+    """Whom it had, it has, however late it is when the run is resumed."""
+
+    async def branch(ms: int) -> int:
+        await asyncio.sleep(0.01)  # so that a replay is not done in one turn
+        return await work(ms)
+
+    async def flow() -> list[Any]:
+        came = await gather(branch(10), branch(20), branch(200), deadline_s=deadline_s)
+        await sleep(120)
+        return [came, await work(3)]
+
+    came = [10, 20, 200] if deadline_s == 60 else [10, 20]
+    assert cut_anywhere(flow).value == [came, 3]
 
 
 def test_branches_beyond_the_limit_need_not_begin():
