@@ -32,8 +32,8 @@ NESTED = 8
 WRONG_TOKENS = 200
 CHARACTERS = 50_000
 """A longer reply is no plan, and is not read."""
-TURNS, TURNS_EACH = 64, 4
-"""So many turns of a plan are read, and so many more for each member."""
+TURNS = 64
+"""So many turns of a plan are read, and one more for each member."""
 MISTAKES = 16
 """After so many, the rest of a plan is not read."""
 
@@ -139,7 +139,7 @@ async def _planned(manager: Agent[Plan], inputs: Iterable[str], roster: Roster) 
 
 def read_plan(reply: Any, roster: Roster) -> Planned:
     """What ``reply`` assigns to whom; ``problem`` says what of it cannot be understood."""
-    size = sum(map(len, reply.turns)) if isinstance(reply, Plan) else len(reply)
+    size = sum(map(len, reply.turns if isinstance(reply, Plan) else [str(reply)]))
     if size > CHARACTERS:
         return Planned(problem=f"it has {size} characters; plan in at most {CHARACTERS}")
     reading = _Reading(roster)
@@ -162,7 +162,7 @@ class _Reading:
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
-        self._most = TURNS + TURNS_EACH * len(roster)
+        self._most = TURNS + len(roster)
         self.found: list[Assignment] = []
         self.wrong: list[str] = []
         self.done = False

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -137,7 +137,7 @@ class Roster:
         near = [
             name
             for each, name in self._by_words.items()
-            if _may_mean(words, each) and (set(words) <= set(each) or _alike(words, each))
+            if (set(words) <= set(each) or _alike(words, each)) and _may_mean(words, each)
         ]
         if len(near) == 1 and len(text) <= self._head:
             return near[0]
@@ -151,7 +151,7 @@ class Roster:
         return ", ".join(self.names)
 
 
-def _telling(names: Sequence[str]) -> Set[str]:
+def _telling(names: Sequence[str]) -> set[str]:
     """The signs of those names that cannot be told apart without them."""
     tokens = [list(_tokens(name)) for name in names]
     words = [tuple(each.form for each in name if each.is_word) for name in tokens]

@@ -92,10 +92,11 @@ class Rule:
         return Choice(assignments=taken, named=tuple(wanted), why=problem)
 
     def _names(self, named: Any) -> list[str]:
-        several = isinstance(named, Iterable) and not isinstance(named, str)
-        names: list[Any] = list(cast("Iterable[Any]", named)) if several else [named]
+        given: Any = named
+        if isinstance(named, Iterable) and not isinstance(named, str):
+            given = list(cast("Iterable[Any]", named))
+        names: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
         if not all(isinstance(name, str) for name in names):
-            given: Any = names if several else named
             raise UsageError(
                 f"the rule {_called(self.function)}, which says who speaks next, gave {given!r}; "
                 "have it give a member's name, a list of names, or None to end the chat"
