@@ -14,12 +14,19 @@ import pytest
 from accord import Agent, Ending, Runtime, tool
 from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import Reply, Request, ToolCall
-from accord.errors import EngineUnavailableError, RejectedError, UsageError
+from accord.errors import (
+    BudgetExceededError,
+    EngineUnavailableError,
+    RejectedError,
+    ToolLostError,
+    UnknownOutcomeError,
+    UsageError,
+)
 from accord.log.events import Written
 from accord.runtime import Result
 from accord.team.chat import ChatResult, GroupChat
 from accord.team.manager import Manager
-from accord.team.speakers import Bids, RoundRobin, Swarm
+from accord.team.speakers import Bids, RoundRobin, Rule, Swarm
 from accord.team.termination import (
     Handoff,
     MaxMessages,
@@ -498,3 +505,52 @@ def test_bad_input_is_refused_before_anything_runs(make: Callable[[], Any], says
 def test_a_chat_needs_a_task(task: Any) -> None:
     with pytest.raises(UsageError, match="needs a task"):
         hold(GroupChat(ABC), task=task)
+
+
+ZAP = [ToolCall(id="c", name="zap", arguments="{}")]
+
+
+@pytest.mark.parametrize("speakers", ["manager", "bids"])
+def test_a_tool_that_is_not_there_is_nonsense_like_any_other(speakers: Any) -> None:
+    """MGR-4: the chat goes on by a rule."""
+
+    def answer(request: Request) -> Any:
+        return ZAP if request.agent == "manager" or request.agent.endswith("bids") else "hi"
+
+    chat = GroupChat(ABC, speakers=speakers, until=MaxMessages(3))
+    result = hold(chat, ScriptedEngine(answer)).output
+    assert result.turns == {"ann": 1, "bob": 1, "cid": 1}
+    assert result.fallbacks == (3 if speakers == "manager" else 0)
+
+
+def test_a_manager_that_calls_a_tool_is_told_so() -> None:
+    def manages(request: Request) -> Any:
+        told = any("you have none" in message.content for message in request.messages)
+        return '{"turns": ["cid: go"], "done": false}' if told else ZAP
+
+    chat = GroupChat(ABC, speakers="manager", until=MaxMessages(1))
+    result = hold(chat, ScriptedEngine(speak(manages))).output
+    assert result.turns == {"cid": 1}
+    assert (result.corrections, result.fallbacks) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", [BudgetExceededError, UnknownOutcomeError, ToolLostError])
+def test_what_is_not_a_managers_mistake_is_raised(kind: type[Exception]) -> None:
+    chat = GroupChat(ABC, speakers="manager", until=MaxMessages(3))
+    with pytest.raises(kind, match="as it is"):
+        hold(chat, ScriptedEngine(speak(lambda _: kind("as it is"))))
+
+
+@pytest.mark.parametrize(
+    ("speakers", "says"),
+    [
+        (Rule(lambda _: 5), r"rule <lambda>.* gave 5; have it give a member's name"),
+        (Rule(lambda _: [5]), r"rule <lambda>.* gave \[5\]; have it give a member's name"),
+        (Bids(bid=lambda _, __: float("nan")), r"<lambda> gave nan for 'ann'.* a number"),
+        (Bids(bid=lambda _, __: None), r"<lambda> gave None for 'ann'.* a number"),
+        (Bids(bid=lambda _, __: "much"), r"<lambda> gave 'much' for 'ann'.* a number"),
+    ],
+)
+def test_a_function_that_gives_what_is_of_no_use_is_named(speakers: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        hold(GroupChat(ABC, speakers=speakers))

@@ -427,3 +427,22 @@ def test_a_crew_wider_than_the_engine_still_works() -> None:
     workers = [Agent(f"w{i}") for i in range(9)]
     result = work(Crew(workers, [Task("t")], process="hierarchical", span=3), engine=engine)
     assert len(result.output.delegations) == 12
+
+
+@pytest.mark.parametrize("given", [[1, 2], 5, {1: "x"}])
+def test_inputs_are_a_text_or_named(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"crew 'crew' was given .*; give it a text, or a dict"):
+        work(Crew([Agent("ann", "You are ann.")], [Task("x")]), given)
+
+
+def test_a_manager_that_calls_a_tool_that_is_not_there_gives_way_to_a_rule() -> None:
+    """MGR-4."""
+
+    def answer(request: Request) -> Any:
+        planner = request.agent == "crew manager" and "each member" in text_of(request)
+        return [ToolCall(id="c", name="zap", arguments="{}")] if planner else "done"
+
+    crew = Crew([Agent("ann", "x"), Agent("bob", "y")], [Task("t")], process="hierarchical")
+    result = work(crew, engine=ScriptedEngine(answer)).output
+    assert result.fallbacks == 1
+    assert [each.to for each in result.delegations] == ["ann", "bob"]

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from accord.errors import UsageError
-from accord.team.plan import Assignment, Plan, read_plan
+from accord.team import roster as roster_module
+from accord.team.plan import TURNS, Assignment, Plan, read_plan
 from accord.team.roster import Roster, UnknownNameError
 
 ROSTER = Roster(["Senior Data Researcher", "Data Engineer", "writer_1", "writer_11"], "team")
@@ -61,6 +62,51 @@ def test_what_fits_nobody_is_an_error_that_lists_the_roster(text: str) -> None:
 def test_names_that_could_not_be_told_apart_are_refused(names: list[str]) -> None:
     with pytest.raises(UsageError, match="tell"):
         Roster(names, "team")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["\xe9", "e\u0301"], ["ann", "\uff41\uff4e\uff4e"], ["\u0130", "i\u0307"], ["\ufb01x", "fix"]],
+)
+def test_names_that_look_alike_are_refused_with_what_each_is(names: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        Roster(names, "team")
+    assert all(ascii(name) in str(caught.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["\xe9", "bob"], "e\u0301"),
+        (["e\u0301", "bob"], "\xc9"),
+        (["ann", "bob"], "\uff21nn"),
+        (["ann", "bob"], "ann\u200b"),
+        (["रमा", "रमी"], "रमा"),
+        (["का", "की"], "का"),
+        (["😀", "😎"], "😀"),
+        (["👍", "👍🏽"], "👍"),
+        (["❤\ufe0f", "★"], "❤"),
+        (["C++", "C#", "C"], "c++"),
+        (["C#", "C++", "C"], "C\uff03"),
+        (["C", "C++", "C#"], "c"),
+        (["R&D", "RD"], "r&d"),
+    ],
+)
+def test_marks_and_signs_tell_names_apart_however_they_are_encoded(
+    names: list[str], written: str
+) -> None:
+    """MGR-3."""
+    roster = Roster(names, "team")
+    assert all(roster.match(name) == name for name in names)
+    assert roster.match(written) == names[0]
+    assert roster.split(f"**{written}**: go on") == (names[0], "go on")
+    assert roster.split(f"{written}\uff1ago on") == (names[0], "go on")
+    assert roster.mentioned(f"I think that {written} should go on.") == [names[0]]
+
+
+def test_signs_are_nothing_where_names_differ_without_them() -> None:
+    """MGR-3."""
+    assert Roster(["ann", "bob"], "team").split("👉 #ann: go on") == ("ann", "go on")
 
 
 PEOPLE = Roster(["Ann", "Bob Stone"], "team")
@@ -128,3 +174,43 @@ def test_a_malformed_plan_is_told_what_is_wrong(reply: str) -> None:
 @pytest.mark.parametrize("reply", ['{"done": true}', "DONE", "Done.", Plan(turns=[], done=True)])
 def test_a_plan_may_say_that_nothing_is_left(reply: Any) -> None:
     assert read_plan(reply, PEOPLE).done
+
+
+def compared(reply: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many characters are looked at to find names in ``reply``."""
+    looked: list[int] = []
+    tokens = roster_module._tokens
+
+    def counting(text: str) -> Any:
+        looked.append(len(text))
+        return tokens(text)
+
+    monkeypatch.setattr(roster_module, "_tokens", counting)
+    assert read_plan(reply, PEOPLE).problem
+    return sum(looked)
+
+
+@pytest.mark.parametrize("size", [40_000, 400_000])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda size: "x" * size,
+        lambda size: "Nobody: x\n" * (size // 10),
+        lambda size: msgspec.json.encode({"turns": ["Nobody: x"] * (size // 12)}).decode(),
+        lambda size: msgspec.json.encode([{"z": 1}] * (size // 8)).decode(),
+        lambda size: Plan(turns=["x" * size]),
+        lambda size: Plan(turns=["Ann: x"] * (size // 6)),
+    ],
+)
+def test_what_is_read_of_a_reply_is_bounded(
+    reply: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MGR-4."""
+    assert compared(reply(size), monkeypatch) < 100_000
+
+
+def test_a_long_plan_is_read_up_to_a_bound() -> None:
+    """MGR-4."""
+    planned = read_plan(Plan(turns=["Ann: do x"] * 500), PEOPLE)
+    assert planned.assignments == (ANN,) * (TURNS + 2)
+    assert "only the first" in planned.problem

@@ -128,6 +128,7 @@ class Crew:
         A text is the input ``task``. A crew without tasks has it as its one task, as it stands.
         """
         crew, given = self, inputs
+        _check_inputs(inputs, f"crew {self.name!r}")
         if isinstance(inputs, str):
             given = {"task": inputs}
             if not self.tasks and inputs.strip():
@@ -354,6 +355,17 @@ def _check(crew: Crew, who: str) -> None:
     if crew.span < 2:
         raise UsageError(f"{who}: a manager has at least 2 subordinates, not a span of {crew.span}")
     check_team("crew", crew.name, crew.roster, crew.sees)
+
+
+def _check_inputs(inputs: object, who: str) -> None:
+    named = isinstance(inputs, Mapping) and all(
+        isinstance(name, str) for name in cast("Mapping[Any, Any]", inputs)
+    )
+    if inputs is not None and not isinstance(inputs, str) and not named:
+        raise UsageError(
+            f"{who} was given {inputs!r}; give it a text, or a dict of its placeholders' names and "
+            "values"
+        )
 
 
 def _check_task(crew: Crew, task: Task, what: str) -> None:

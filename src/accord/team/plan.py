@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal, cast
 
 import msgspec
 
 from accord.agent.agent import Agent
-from accord.errors import EngineError, OutputError
+from accord.errors import EngineError, OutputError, ToolError, ToolLostError
 from accord.team.roster import Roster, UnknownNameError
 
 CORRECTIONS = 2
@@ -30,6 +30,12 @@ UNASKED = "the manager was not asked: its last plans were of no use"
 NESTED = 8
 """How deep a plan may be packed into itself."""
 WRONG_TOKENS = 200
+CHARACTERS = 50_000
+"""A longer reply is no plan, and is not read."""
+TURNS = 64
+"""So many turns of a plan are read, and one more for each member."""
+MISTAKES = 16
+"""After so many, the rest of a plan is not read."""
 
 _NAMES = ("name", "coworker", "agent", "speaker", "worker", "assignee", "member", "to", "who")
 _TASKS = ("task", "instruction", "instructions", "description", "do", "say", "what", "question")
@@ -105,33 +111,37 @@ async def ask_for_plan(
     for sent_back in range(corrections + 1):
         wrong = planned.problem[: WRONG_TOKENS * 4]
         inputs = [asked, f"Your last reply was no use: {wrong}."] if sent_back else [asked]
-        reply, failure = await _reply(manager, inputs)
-        if failure:
-            return Planned(problem=failure, corrections=sent_back)
-        read = judge(read_plan(reply, roster))
-        planned = Planned(
-            assignments=read.assignments,
-            done=read.done,
-            problem=read.problem,
-            corrections=sent_back,
-        )
+        try:
+            read = judge(await _planned(manager, inputs, roster))
+        except EngineError as error:
+            return Planned(problem=f"{type(error).__name__}: {error}", corrections=sent_back)
+        planned = replace(read, corrections=sent_back)
         if planned.assignments or planned.done:
             return planned
     return planned
 
 
-async def _reply(manager: Agent[Plan], inputs: Iterable[str]) -> tuple[Any, str]:
-    """The reply, typed or as it was written; or why there is none."""
+async def _planned(manager: Agent[Plan], inputs: Iterable[str], roster: Roster) -> Planned:
+    """What the reply says, typed or as it was written.
+
+    What a manager wrote is its own mistake; a budget, the log, an effect that may have happened
+    are nobody's to plan around, and are raised.
+    """
     try:
-        return await manager(*inputs), ""
+        return read_plan(await manager(*inputs), roster)
     except OutputError as error:
-        return error.text, ""
-    except EngineError as error:
-        return "", f"{type(error).__name__}: {error}"
+        return read_plan(error.text, roster)
+    except ToolLostError:
+        raise
+    except ToolError:
+        return Planned(problem="it calls a tool, and you have none; write the plan itself")
 
 
 def read_plan(reply: Any, roster: Roster) -> Planned:
     """What ``reply`` assigns to whom; ``problem`` says what of it cannot be understood."""
+    size = sum(map(len, reply.turns if isinstance(reply, Plan) else [str(reply)]))
+    if size > CHARACTERS:
+        return Planned(problem=f"it has {size} characters; plan in at most {CHARACTERS}")
     reading = _Reading(roster)
     if isinstance(reply, Plan):
         reading.done = reply.done
@@ -152,13 +162,18 @@ class _Reading:
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
+        self._most = TURNS + len(roster)
         self.found: list[Assignment] = []
         self.wrong: list[str] = []
         self.done = False
 
     def take(self, value: Any, depth: int = 0) -> None:
         """Add what ``value`` says."""
-        if depth > NESTED:
+        if len(self.wrong) >= MISTAKES:
+            return
+        if len(self.found) >= self._most:
+            self.wrong.append(f"of its turns, only the first {self._most} were read")
+        elif depth > NESTED:
             self.wrong.append("it is nested too deep")
         elif isinstance(value, dict):
             self._take_object(cast("dict[str, Any]", value), depth)
@@ -180,7 +195,7 @@ class _Reading:
                 self.take(each, depth + 1)
             return
         if plan and all(self._is_name(key) for key in plan):
-            for key, task in plan.items():
+            for key, task in list(plan.items())[: self._most]:
                 self._assign(key, _text(task))
         elif not self.done:
             self.wrong.append(f"it names nobody; there are: {', '.join(self._roster)}")
@@ -198,7 +213,7 @@ class _Reading:
         if depth:
             self._assign("\n".join(lines))  # a turn of a list: whatever stands behind the name
             return
-        turns = [line for line in lines if self._begins_with_name(line)]
+        turns = [line for line in lines[: self._most] if self._begins_with_name(line)]
         for line in turns:
             self._assign(line)
         if not turns:

@@ -15,6 +15,7 @@ rule there, so none of them can bring it to a halt.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, cast, runtime_checkable
@@ -22,7 +23,7 @@ from typing import Annotated, Any, Protocol, cast, runtime_checkable
 import msgspec
 
 from accord.agent.agent import Agent
-from accord.errors import EngineError, OutputError, UsageError
+from accord.errors import EngineError, OutputError, ToolError, ToolLostError, UsageError
 from accord.sync.gather import gather
 from accord.team.manager import Manager
 from accord.team.member import Member, derived
@@ -82,13 +83,25 @@ class Rule:
             named = await named
         if named is None:
             return Choice(done=True)
-        names = [named] if isinstance(named, str) else list(cast("Iterable[str]", named))
+        names = self._names(named)
         try:
             wanted = [Assignment(to=floor.roster.match(name)) for name in names]
         except UnknownNameError as error:
             raise UsageError(f"the rule that says who speaks next: {error}") from error
         taken, problem = possible(floor, wanted)
         return Choice(assignments=taken, named=tuple(wanted), why=problem)
+
+    def _names(self, named: Any) -> list[str]:
+        given: Any = named
+        if isinstance(named, Iterable) and not isinstance(named, str):
+            given = list(cast("Iterable[Any]", named))
+        names: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+        if not all(isinstance(name, str) for name in names):
+            raise UsageError(
+                f"the rule {_called(self.function)}, which says who speaks next, gave {given!r}; "
+                "have it give a member's name, a list of names, or None to end the chat"
+            )
+        return names
 
 
 class Bid(msgspec.Struct):
@@ -125,15 +138,36 @@ class Bids:
 
     async def _bid(self, floor: Floor, member: Member, name: str) -> float:
         if self.bid is not None:
-            offered = self.bid(name, floor.messages)
-            return float(await offered if inspect.isawaitable(offered) else offered)
+            given = self.bid(name, floor.messages)
+            offered: Any = await given if inspect.isawaitable(given) else given
+            return _number(offered, f"bid function {_called(self.bid)}", name)
         if not isinstance(member, Agent):
             return 0.0
         try:
             asked = situation_of(floor, self.task_tokens, self.summary_tokens)
             return float((await _bidder(member)(asked, BID)).bid)
-        except (EngineError, OutputError):
+        except ToolLostError:
+            raise
+        except (EngineError, OutputError, ToolError):
             return 0.0
+
+
+def _number(offered: Any, who: str, name: str) -> float:
+    try:
+        bid = float(offered)
+    except (TypeError, ValueError, OverflowError):
+        bid = math.nan
+    if math.isnan(bid):
+        raise UsageError(
+            f"the {who} gave {offered!r} for {name!r}, which cannot be compared; have it give a "
+            "number, 0 for nothing to add"
+        )
+    return bid
+
+
+def _called(function: object) -> str:
+    """A function's name; without the address that ``repr`` has, which no replay would repeat."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _bidder(member: Agent[Any]) -> Agent[Bid]:
