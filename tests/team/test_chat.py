@@ -541,14 +541,19 @@ def test_what_is_not_a_managers_mistake_is_raised(kind: type[Exception]) -> None
         hold(chat, ScriptedEngine(speak(lambda _: kind("as it is"))))
 
 
+def gives(value: Any) -> Any:
+    """A function that gives ``value``, whatever it is asked."""
+    return lambda *_: value
+
+
 @pytest.mark.parametrize(
     ("speakers", "says"),
     [
-        (Rule(lambda _: 5), r"rule <lambda>.* gave 5; have it give a member's name"),
-        (Rule(lambda _: [5]), r"rule <lambda>.* gave \[5\]; have it give a member's name"),
-        (Bids(bid=lambda _, __: float("nan")), r"<lambda> gave nan for 'ann'.* a number"),
-        (Bids(bid=lambda _, __: None), r"<lambda> gave None for 'ann'.* a number"),
-        (Bids(bid=lambda _, __: "much"), r"<lambda> gave 'much' for 'ann'.* a number"),
+        (Rule(gives(5)), r"rule <lambda>.* gave 5; have it give a member's name"),
+        (Rule(gives([5])), r"rule <lambda>.* gave \[5\]; have it give a member's name"),
+        (Bids(bid=gives(float("nan"))), r"<lambda> gave nan for 'ann'.* a number"),
+        (Bids(bid=gives(None)), r"<lambda> gave None for 'ann'.* a number"),
+        (Bids(bid=gives("much")), r"<lambda> gave 'much' for 'ann'.* a number"),
     ],
 )
 def test_a_function_that_gives_what_is_of_no_use_is_named(speakers: Any, says: str) -> None:
