@@ -12,7 +12,7 @@ off that log. Layers, each importing only those below it::
     runtime     the only wiring; streaming
     team        group chat, crews
     agent       what an agent is, and the prompt that it sees; tools
-    sync        gather, hedging
+    sync        gather, hedging, pipelines, actors, events
     comm        blackboard, mailboxes, memory, questions to people
     flow        scopes, calls, replay, forks: the one door out
     schedule    who may ask the engine now, budgets

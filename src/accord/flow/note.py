@@ -31,7 +31,7 @@ class Condition(Protocol):
         ...
 
     def changed(self) -> Awaitable[None]:
-        """Returns when it may hold."""
+        """Returns when it may hold; raises if it never will."""
         ...
 
 

@@ -5,13 +5,13 @@ has changed if it does something else there, or if a piece of code that ends wit
 has not come by all places recorded below it. Code that fails or is cancelled may have come by
 fewer than the first time.
 
-Three changes are no fault. A call that never succeeded may be another now, such as an agent whose
-instructions were mended after its failure: it is made anew, and what was recorded below it no
-longer counts, unless an effect was among it. And a failure that ended the run, though the flow
+Three changes are no fault. First, a call that never succeeded may be another now, such as an agent
+whose instructions were mended after its failure: it is made anew, and what was recorded below it no
+longer counts, unless an effect was among it. Second, a failure that ended the run, though the flow
 cleaned up on the way, is made again; what the cleaning up did stays done, and a flow that now
-succeeds need not come by it. A third is for code that reads a text while it is being written: what
-it did before the text was whole may be otherwise, if no effect was among it, for a text begun anew
-may go on otherwise.
+succeeds need not come by it. Third, code that reads a text while it is being written may do
+otherwise before the text is whole, if no effect was among it: a text begun anew may go on
+otherwise. And a fork, which is there to go another way, may differ anywhere.
 """
 
 from __future__ import annotations

@@ -346,7 +346,7 @@ def _said(router: Function) -> tuple[tuple[str, ...], bool]:
 
 
 def _goes_to(function: Function) -> tuple[str, ...] | None:
-    """The nodes that a function's Commands may name; nowhere, if it returns none."""
+    """The nodes that a function's Commands may name: None for any, empty if it returns none."""
     returned = _returned(function)
     found: tuple[str, ...] = ()
     for each in get_args(returned) if get_origin(returned) in (Union, UnionType) else [returned]:

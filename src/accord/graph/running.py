@@ -356,11 +356,11 @@ class Slot(Scope):
 
     @property
     def place(self) -> str:
-        """As for any scope."""
+        """The place itself, which its one call has."""
         return self.path
 
     def next_path(self) -> str:
-        """As for any scope."""
+        """The place itself."""
         return self.path
 
 

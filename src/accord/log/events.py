@@ -175,7 +175,7 @@ class CallCancelled(Fact, frozen=True, kw_only=True):
 
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):
-    """One attempt of a request failed; the call goes on after ``retry_in_s`` seconds."""
+    """One attempt of a request, a node or a handler failed; the next comes in ``retry_in_s``."""
 
     call: int
     attempt: int

@@ -11,6 +11,7 @@ from accord.errors import BudgetExceededError
 class Budget:
     """The tokens that the requests of one piece of work may use, prompt and completion together.
 
+    Counted are requests that were answered: what failed attempts cost is in the tax report.
     ``what`` names the work; ``outer`` is the budget of what that is part of.
     """
 
