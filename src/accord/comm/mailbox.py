@@ -17,6 +17,7 @@ from accord.clock import NANOSECONDS
 from accord.comm.post import Box, Post
 from accord.comm.put import writing_scope
 from accord.errors import CallTimeoutError, MailboxFullError, UsageError
+from accord.flow.execution import Execution
 from accord.flow.note import Decide, note, note_when
 from accord.flow.scope import CallScope, Scope, current_scope
 from accord.log.events import (
@@ -183,14 +184,17 @@ def dead_letters(log: Log) -> list[Message[Any]]:
 class _Arrived:
     """A message waits in a mailbox."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, execution: Execution) -> None:
         self._box = box
+        self._execution = execution
 
     def met(self) -> bool:
         return bool(self._box.waiting)
 
-    def changed(self) -> Awaitable[None]:
-        return self._box.changed.wait()
+    async def changed(self) -> None:
+        with self._execution.hearing():  # somebody outside may send one
+            if not self._box.waiting:
+                await self._box.changed.wait()
 
 
 class _Room:
@@ -239,15 +243,14 @@ def take(name: str) -> Message[Any]:
 async def _receive(name: str, timeout_s: float | None) -> Message[Any]:
     execution = current_scope("receive").execution
     box = _box(execution.log, name)  # whoever sends brings it up to date
-    with execution.hearing():
-        taken = await note_when(
-            _Arrived(box),
-            f"receive {name}",
-            _next_of(box, name),
-            kind="receive",
-            name=name,
-            timeout_s=timeout_s,
-        )
+    taken = await note_when(
+        _Arrived(box, execution),
+        f"receive {name}",
+        _next_of(box, name),
+        kind="receive",
+        name=name,
+        timeout_s=timeout_s,
+    )
     return _taken(execution.log, taken)
 
 
