@@ -17,6 +17,9 @@ from accord.log.codec import printable
 
 Flow = Callable[..., Any]
 CONVENTIONAL = ("flow", "main")
+KEPT_REFERENCES = 64
+_references: dict[int, tuple[Flow, str]] = {}
+"""The flows looked for last; looking through all modules takes as long as a small run."""
 _LIBRARIES = (
     str(Path(__file__).parent.parent),
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
@@ -41,6 +44,16 @@ def flow_reference(flow: Flow) -> str:
 
 def _reference_of_object(flow: Flow) -> str:
     """A graph, a chat or an agent goes by the name that it has in its module."""
+    known, reference = _references.get(id(flow), (None, ""))
+    if known is not flow:  # by identity: it need not be hashable, and is kept alive
+        reference = _searched(flow)
+        if len(_references) >= KEPT_REFERENCES:
+            del _references[next(iter(_references))]
+        _references[id(flow)] = flow, reference
+    return reference
+
+
+def _searched(flow: Flow) -> str:
     for file, module in _modules_of_users():
         for name, value in list(vars(module).items()):
             if value is flow:
