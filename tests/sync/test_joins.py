@@ -350,3 +350,14 @@ def test_of_two_failures_in_one_turn_the_first_is_raised_and_again_on_a_replay()
     assert result.output == "late"
     failed = [e for e in result.log.envelopes if isinstance(e.event, CallFailed)]
     assert len(failed) == 1
+
+
+def test_the_failure_that_a_join_names_does_not_depend_on_time():
+    """Whichever failed first, it is the first in the order given: a replay says the same."""
+
+    async def flow(late: int, early: int) -> Any:
+        return await gather(fail(late), fail(early), work(5), policy="isolate", until=2)
+
+    for late, early in ((30, 10), (10, 30)):
+        with pytest.raises(JoinError, match=f"the first with ValueError: {late}"):
+            result_of(flow, late, early)

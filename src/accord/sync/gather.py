@@ -220,7 +220,9 @@ class _Branches:
         if self._succeeded == self._wanted:
             self._release()
         elif len(self._results) == len(self._work):
-            failures = [each for each in self._results.values() if isinstance(each, Exception)]
+            # In the order given: which of them failed first may be another on a replay.
+            came = (self._results[each] for each in sorted(self._results))
+            failures = [each for each in came if isinstance(each, Exception)]
             self._alone = JoinError(
                 f"a join waits for {self._wanted} of {len(self._work)} branches, and "
                 f"{len(failures)} failed, the first with {type(failures[0]).__name__}: "
