@@ -9,7 +9,7 @@ off that log. Layers, each importing only those below it::
     langgraph   LangGraph's checkpointer on the log
     graph       state graphs
     once        one run with a runtime of its own
-    runtime     the only wiring; streaming
+    runtime     the only wiring; results, streaming
     team        group chat, crews
     agent       what an agent is, and the prompt that it sees; tools
     sync        gather, hedging, pipelines, actors, events

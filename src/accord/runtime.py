@@ -11,23 +11,21 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Self, TypedDict, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
 from accord._version import __version__
 from accord.clock import Clock, WallClock
-from accord.comm.mailbox import Message, dead_letters
+from accord.comm.mailbox import check_address
 from accord.comm.post import Post
 from accord.comm.space import Spaces
-from accord.engine.base import Engine, Prices, Usage
+from accord.engine.base import Engine
 from accord.errors import RunNotFoundError, UsageError
 from accord.flow.execution import Execution, Listener
-from accord.flow.forking import forked, spare_calls
+from accord.flow.forking import spare_calls, write_fork
 from accord.flow.load import (
     Flow,
     check_flow,
@@ -39,54 +37,19 @@ from accord.flow.load import (
 )
 from accord.flow.main import run_flow
 from accord.flow.replay import Replay
-from accord.flow.suspend import check_answer, check_signal, plain_json
-from accord.log.blobs import Blobs
-from accord.log.codec import ValueCodec, blobs_in, encode_envelope
+from accord.flow.suspend import answers_as_sent, check_signal, plain_json
 from accord.log.events import RunFinished, RunResumed, RunStarted
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
-from accord.observe.exchanges import Exchange, exchanges_of
-from accord.observe.tax import Tax, tax_of, usage_of
+from accord.result import Result
 from accord.schedule.gate import Gates
 from accord.streaming import Item, stream_of
 
 T = TypeVar("T")
 Opened = Callable[[Log], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result(Generic[T]):
-    """What a run gave. ``leaked_threads`` counts sync steps that outlived their call."""
-
-    output: T
-    run_id: str
-    log: Log
-    leaked_threads: int = 0
-    prices: Prices | None = None
-    """What the engine takes, for what was saved."""
-
-    @cached_property
-    def usage(self) -> Usage:
-        """Tokens of all billed attempts."""
-        return usage_of(index_calls(self.log.envelopes))
-
-    @cached_property
-    def exchanges(self) -> list[Exchange]:
-        """What each agent was sent, and what it answered, in the order of asking."""
-        return exchanges_of(self.log)
-
-    @cached_property
-    def dead_letters(self) -> list[Message[Any]]:
-        """Messages that nobody has taken."""
-        return dead_letters(self.log)
-
-    @cached_property
-    def tax(self) -> Tax:
-        """Where every token and every second went."""
-        return tax_of(self.log, self.prices)
 
 
 class Options(TypedDict, total=False):
@@ -203,7 +166,7 @@ class Runtime:
         """
         with self._log_of(run_id) as log:
             calls = index_calls(log.envelopes)
-            bodies = _answers(log, calls, answers or {}, self.store)
+            bodies = answers_as_sent(log, calls, answers or {}, self._sent_to(run_id))
             if isinstance(calls.ended, RunFinished):
                 output = log.values.decode(calls.ended.output)
                 return Result(output=output, run_id=run_id, log=log)
@@ -240,21 +203,10 @@ class Runtime:
         started = started_of(index_calls(original.envelopes), run_id)
         flow = flow or load_flow(started.flow)
         check_name(new_run_id)
-        changed = Blobs(self.store.blob)
-        values = ValueCodec(changed)
-        outputs = {
-            place: values.encode(value, f"the change at {place!r}")
-            for place, value in changes.items()
-        }
         name = self.store.create(new_run_id, flow_name(flow))
         try:
             began = replace(started, run=name, began_s=self.clock.epoch_s(), forked_from=run_id)
-            copied = [encode_envelope(e) for e in forked(original.envelopes, outputs, began)]
-            new = changed.pending
-            shared = blobs_in([*copied, *new.values()], lambda found: self._fetch(found, new))
-            lease = self.store.acquire(name, this_process())
-            self.store.append(lease, 0, copied, shared)
-            self.store.release(lease)
+            write_fork(self.store, original.envelopes, changes, began)
         except BaseException:
             self.store.delete(name)
             raise
@@ -327,10 +279,15 @@ class Runtime:
         it is resumed. ``value`` is plain JSON data.
         """
         body = plain_json(value, f"the message to {name!r}")
-        check_signal(self.store, run_id, name, self.clock)
+        check_address(name)
+        check_signal(read_log(self.store, run_id, self.clock), name, self._sent_to(run_id))
         self.store.post(run_id, name, body)
         if (execution := self._live.get(run_id)) is not None:
             execution.take_post()
+
+    def _sent_to(self, run_id: str) -> set[str]:
+        """The names that messages from outside have been sent to."""
+        return {name for _, name, _ in self.store.posted(run_id)}
 
     async def close(self) -> None:
         """Let go of an engine and a store that this runtime opened."""
@@ -407,10 +364,6 @@ class Runtime:
             else:
                 log.close()
 
-    def _fetch(self, digests: set[str], new: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Blobs of the store, but for those that are ``new``."""
-        return {d: new[d] for d in digests & new.keys()} | self.store.blobs(digests - new.keys())
-
     def _execution(
         self,
         log: Log,
@@ -474,14 +427,6 @@ def started_of(calls: Calls, run_id: str) -> RunStarted:
             "invoke the graph to go on with it"
         )
     return calls.run
-
-
-def _answers(log: Log, calls: Calls, answers: Mapping[str, Any], store: Store) -> dict[str, bytes]:
-    """The answers as they are sent, all of them checked before anything is changed."""
-    sent = {name for _, name, _ in store.posted(log.run)} if answers else set[str]()
-    for name in answers:
-        check_answer(log, calls, name, sent)
-    return {name: plain_json(value, f"the answer to {name!r}") for name, value in answers.items()}
 
 
 def in_own_loop(work: Coroutine[Any, Any, T]) -> T:

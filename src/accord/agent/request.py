@@ -51,6 +51,12 @@ class Retry:
         asked_s = error.retry_after_s
         if asked_s is not None:
             return asked_s if asked_s <= self.patience_s else None
+        return self.backoff_s(attempt, random)
+
+    def backoff_s(self, attempt: int, random: Random) -> float | None:
+        """The pause after ``attempt`` where nobody asked for another; None to give up."""
+        if attempt >= self.attempts:
+            return None
         pause_s = min(self.cap_s, self.base_s * 2 ** (attempt - 1))
         return pause_s * (0.5 + random.random() / 2)
 

@@ -10,6 +10,7 @@ from accord.cli.render import clean
 from accord.cli.stores import info_of, reading
 from accord.cli.streams import next_command, say
 from accord.clock import WallClock
+from accord.comm.mailbox import check_address
 from accord.comm.post import Post
 from accord.flow.suspend import check_signal, plain_json, questions_of
 from accord.log.fold import index_calls
@@ -22,8 +23,9 @@ def signal_command(options: argparse.Namespace) -> int:
     with reading(options.log) as store:
         held = info_of(store, options.run).held
         log = read_log(store, options.run, WallClock())
+        check_address(options.name)
+        check_signal(log, options.name, {name for _, name, _ in store.posted(options.run)})
         asks = options.name in open_questions(store, log)
-        check_signal(store, options.run, options.name, WallClock())
         store.post(options.run, options.name, plain_json(options.value, "the message"))
     if not asks:
         say(*_no_mailbox(log, options.name))

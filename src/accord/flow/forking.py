@@ -9,10 +9,13 @@ is made again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from accord.errors import UsageError
+from accord.log.blobs import Blobs
+from accord.log.codec import ValueCodec, blobs_in, encode_envelope
 from accord.log.events import (
     AttemptFailed,
     CallCancelled,
@@ -32,6 +35,9 @@ from accord.log.events import (
     Written,
 )
 from accord.log.fold import Call, Calls, index_calls
+from accord.log.store.base import Store
+from accord.log.store.holder import this_process
+from accord.observe.places import above_all
 
 NUMBERED = ("send", "receive", "watch", "search", "interrupt")
 """Calls whose output holds numbers of events, or that ask a person: they are made again."""
@@ -52,12 +58,29 @@ def forked(
     return _Copy(envelopes, _kept(envelopes, calls, after), ends, started).made()
 
 
+def write_fork(
+    store: Store, envelopes: Sequence[Envelope], changes: Mapping[str, Any], started: RunStarted
+) -> None:
+    """Write the log of a new run in ``store``; ``changes`` are other outputs by their places."""
+    changed = Blobs(store.blob)
+    values, new = ValueCodec(changed), changed.pending
+    outputs = {place: values.encode(v, f"the change at {place!r}") for place, v in changes.items()}
+    records = [encode_envelope(each) for each in forked(envelopes, outputs, started)]
+
+    def fetch(digests: set[str]) -> dict[str, bytes]:
+        return {d: new[d] for d in digests & new.keys()} | store.blobs(digests - new.keys())
+
+    lease = store.acquire(started.run, this_process())
+    store.append(lease, 0, records, blobs_in([*records, *new.values()], fetch))
+    store.release(lease)
+
+
 def spare_calls(envelopes: Sequence[Envelope], forked_at: Iterable[int]) -> dict[str, Call]:
     """The calls of the run forked from that may answer again, by their places."""
     calls = index_calls(envelopes)
     after = _following(envelopes, set(forked_at))
     shared = (e.scope for e in envelopes if isinstance(e.event, Note | Joined))
-    tainted = {place for path in shared for place in _above(path)}
+    tainted = {place for path in shared for place in above_all(path)}
     return {
         call.scope: call
         for call in calls.by_scope.values()
@@ -107,12 +130,6 @@ def _kept(envelopes: Sequence[Envelope], calls: Calls, after: set[int]) -> set[i
         and not isinstance(envelope.event, RunEnded)
         and not (isinstance(envelope.event, Written) and envelope.event.key in again)
     }
-
-
-def _above(path: str) -> list[str]:
-    """The places that ``path`` lies within, itself included."""
-    parts = path.split("/")
-    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 class _Copy:

@@ -32,8 +32,7 @@ class RecordedFunction(Generic[P, T]):
         self.pure = pure
         self.timeout_s = timeout_s
         self.function = function
-        call = getattr(function, "__call__", None)  # noqa: B004  # of an object, it may be async
-        self._is_async = any(map(inspect.iscoroutinefunction, (function, call)))
+        self._is_async = is_async(function)
 
     @property
     def has_effects(self) -> bool:
@@ -48,3 +47,11 @@ class RecordedFunction(Generic[P, T]):
         if self._is_async:
             return lambda _scope: work()
         return lambda scope: in_thread(scope, work)
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives something to await: an async function, or an object with one."""
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object, it may be async
+    return any(map(inspect.iscoroutinefunction, (function, call)))

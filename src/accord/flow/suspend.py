@@ -7,19 +7,17 @@ the answer. Code before the question runs again, calls before it answer from the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
-from accord.clock import Clock
 from accord.errors import RunSuspendedError, UsageError
 from accord.log.codec import ValueCodec, printable
 from accord.log.events import CallFinished, Envelope, RunFinished, Written
 from accord.log.fold import Calls, index_calls, is_within
-from accord.log.log import Log, read_log
-from accord.log.store.base import Store
+from accord.log.log import Log
 
 SHOWN_CHARACTERS = 2000
 
@@ -103,16 +101,22 @@ def check_answer(log: Log, calls: Calls, name: str, sent: Collection[str] = ()) 
     )
 
 
-def check_signal(store: Store, run: str, name: str, clock: Clock) -> None:
+def check_signal(log: Log, name: str, sent: Collection[str]) -> None:
     """Raise ``UsageError`` if nothing can be sent to ``name`` of a run from outside."""
-    if not name.strip() or not name.isprintable():
-        raise UsageError(f"messages go to a name of printable text, not to {name!r}")
-    log = read_log(store, run, clock)
     calls = index_calls(log.envelopes)
     if name in calls.by_scope and calls.by_scope[name].started.kind == "interrupt":
-        check_answer(log, calls, name, {each for _, each, _ in store.posted(run)})
+        check_answer(log, calls, name, sent)
     if isinstance(calls.ended, RunFinished):
-        raise UsageError(f"run {run!r} has finished: nobody takes messages there any more")
+        raise UsageError(f"run {log.run!r} has finished: nobody takes messages there any more")
+
+
+def answers_as_sent(
+    log: Log, calls: Calls, answers: Mapping[str, Any], sent: Collection[str]
+) -> dict[str, bytes]:
+    """The answers as JSON, all of them checked before anything is changed."""
+    for name in answers:
+        check_answer(log, calls, name, sent)
+    return {name: plain_json(value, f"the answer to {name!r}") for name, value in answers.items()}
 
 
 def plain_json(value: Any, what: str) -> bytes:

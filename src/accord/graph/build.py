@@ -45,6 +45,7 @@ from typing import (
 
 from accord.agent.request import Retry
 from accord.errors import GraphError
+from accord.flow.function import is_async
 from accord.flow.scope import CallScope, Scope
 from accord.flow.step import Step
 from accord.flow.thread import in_thread
@@ -184,7 +185,7 @@ class StateGraph:
                 source=source,
                 name=str(getattr(router, "__name__", type(router).__name__)),
                 function=router,
-                is_async=_is_async(router),
+                is_async=is_async(router) or isinstance(router, Step),
                 targets=known,
                 exclusive=exclusive,
             )
@@ -316,7 +317,7 @@ def _body(function: Function, schema: Schema, *, plain: bool) -> Function:
 
     if isinstance(function, Graph) and not plain:
         return of_graph
-    return on_the_loop if _is_async(function) else in_a_thread
+    return on_the_loop if is_async(function) or isinstance(function, Step) else in_a_thread
 
 
 def _call_of(scope: Scope) -> CallScope:
@@ -324,13 +325,6 @@ def _call_of(scope: Scope) -> CallScope:
         assert scope.outer is not None
         scope = scope.outer
     return scope
-
-
-def _is_async(function: Function) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004  # of an object, it may be async
-    while isinstance(function, partial):
-        function = function.func
-    return any(map(inspect.iscoroutinefunction, (function, call))) or isinstance(function, Step)
 
 
 def _said(router: Function) -> tuple[tuple[str, ...], bool]:

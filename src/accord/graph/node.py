@@ -184,7 +184,7 @@ class NodeCall:
         return await with_attempts(
             scope,
             self._run,
-            lambda attempt: _pause_s(retry, attempt, seed),
+            lambda attempt: retry.backoff_s(attempt, Random(f"{seed}/{attempt}")),
         )
 
 
@@ -231,11 +231,3 @@ def as_command(recorded: Any) -> Command[Any]:
 
 def _update_in(answer: Any) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", answer)) if isinstance(answer, dict) else {}
-
-
-def _pause_s(retry: Retry, attempt: int, seed: str) -> float | None:
-    """How long to wait before the next attempt; None if there is none."""
-    if attempt >= retry.attempts:
-        return None
-    pause_s = min(retry.cap_s, retry.base_s * 2 ** (attempt - 1))
-    return pause_s * (0.5 + Random(f"{seed}/{attempt}").random() / 2)

@@ -80,12 +80,7 @@ class State:
         cells = self.cells.copy()
         for name, written in update.items():
             key, before = self.schema.keys[name], cells.get(name)
-            if key.reducer is None and of_value is None and not isinstance(written, Overwrite):
-                there = () if before is None else (before,)
-                cells[name] = Cell(written, "", depth, there, written, by, is_base=True)
-            else:
-                cell = _write(key, before, written, by=by, depth=depth, of_value=of_value)
-                cells[name] = cell
+            cells[name] = _write(key, before, written, by=by, depth=depth, of_value=of_value)
         return State(self.schema, cells, digest)
 
 

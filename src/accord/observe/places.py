@@ -6,7 +6,7 @@ its stages (0 is the source), below those the items, by number. An actor is a br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from accord.log.events import (
     CallCancelled,
@@ -58,6 +58,13 @@ def hedges_of(envelopes: Iterable[Envelope]) -> set[str]:
 def above(path: str) -> str:
     """The place that ``path`` lies in; empty for the run itself."""
     return path.rpartition("/")[0]
+
+
+def above_all(path: str) -> Iterator[str]:
+    """``path``, and the places that it lies within, the nearest first; not the run itself."""
+    while path:
+        yield path
+        path = above(path)
 
 
 def latest(envelopes: Sequence[Envelope], seqs: Iterable[int]) -> Envelope:

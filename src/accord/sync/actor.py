@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -13,6 +12,7 @@ import msgspec
 from accord.comm.mailbox import DEFAULT_CAPACITY, Message, check_address, send
 from accord.comm.post import Post
 from accord.errors import UsageError
+from accord.flow.function import is_async
 from accord.log.events import (
     AttemptFailed,
     CallFailed,
@@ -66,7 +66,7 @@ class Actor:
 
     def __post_init__(self) -> None:
         check_address(self.name)
-        if hasattr(self.handler, "name") or not _is_async(self.handler):
+        if hasattr(self.handler, "name") or not is_async(self.handler):
             raise UsageError(
                 f"actor {self.name!r}: a handler is an async def handler(state, message), not "
                 f"{self.handler!r}; for an agent or a step, say answering(it)"
@@ -167,8 +167,3 @@ class Handlings:
                 return state
             del made[index]  # it says nothing of the state, now or later
         return msgspec.UNSET
-
-
-def _is_async(handler: object) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004  # of an object, it may be async
-    return any(map(inspect.iscoroutinefunction, (handler, call)))

@@ -8,13 +8,12 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accord.clock import NANOSECONDS
 from accord.log.events import Envelope, Joined
 from accord.log.log import Log
-from accord.observe.places import above, pipelines_of
+from accord.observe.places import above_all, pipelines_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +45,10 @@ def pipeline_statistics(log: Log) -> tuple[PipelineStatistics, ...]:
     for envelope in log.envelopes:
         for path, names in pipelines_of([envelope]).items():
             began.setdefault(path, _Pipeline(path, envelope.at, names))
-        for path in _above(envelope.scope):
+        for path in above_all(envelope.scope):
             if path in began:
                 began[path].add(envelope)
     return tuple(each.statistics() for each in began.values())
-
-
-def _above(scope: str) -> Iterable[str]:
-    while scope:
-        yield scope
-        scope = above(scope)
 
 
 @dataclass

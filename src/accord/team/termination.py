@@ -8,6 +8,7 @@ when both have been.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,12 +21,12 @@ Messages = Sequence[ChatMessage]
 Stops = Callable[[Messages], bool]
 
 
-class Termination:
+class Termination(ABC):
     """A condition. What is combined with one may also be a function of the messages."""
 
+    @abstractmethod
     def met(self, messages: Messages) -> bool:
         """Whether it holds, or has held, after these messages."""
-        raise NotImplementedError
 
     @property
     def bounded(self) -> bool:
