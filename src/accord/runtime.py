@@ -44,8 +44,12 @@ from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
+from accord.observe.remaining import Remaining, last_remaining
 from accord.result import Result
-from accord.schedule.gate import Gates
+from accord.schedule.limits import Limits
+from accord.schedule.policy import KeyFunction, Policy, policy_of
+from accord.schedule.scheduler import Settings
+from accord.schedule.schedulers import Schedulers
 from accord.streaming import Item, stream_of
 
 T = TypeVar("T")
@@ -62,6 +66,12 @@ class Options(TypedDict, total=False):
     seed: int
     clock: Clock | None
     repeat_unknown: bool
+    policy: str | Policy | KeyFunction
+    limits: Limits | None
+    tenant: str
+    admission: bool
+    single_flight: bool
+    remaining: Mapping[str, float] | None
 
 
 class Runtime:
@@ -74,6 +84,16 @@ class Runtime:
     ``seed``            of everything random in Accord itself
     ``clock``           :class:`accord.clock.VirtualClock` under ``run_virtual``
     ``repeat_unknown``  on resume, make effects again whose outcome is unknown
+
+    Who may ask the engine when:
+
+    ``policy``          a name, see :mod:`accord.schedule.policy`, or ``(ticket, now_s) -> key``
+    ``limits``          :class:`accord.schedule.limits.Limits` per agent, run and tenant
+    ``tenant``          on whose behalf its runs are
+    ``admission``       runs wait whose contexts do not fit the engine's cache, if it says its size
+    ``single_flight``   of requests that begin alike, one goes ahead
+    ``remaining``       seconds from a request of each agent to the end, for ``critical_path``,
+                        which else reads them off the last run of the same flow
 
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
     Closing it closes the engine and the store if it opened them itself; those that were given
@@ -90,6 +110,12 @@ class Runtime:
         seed: int = 0,
         clock: Clock | None = None,
         repeat_unknown: bool = False,
+        policy: str | Policy | KeyFunction = "fcfs",
+        limits: Limits | None = None,
+        tenant: str = "",
+        admission: bool = True,
+        single_flight: bool = True,
+        remaining: Mapping[str, float] | None = None,
     ) -> None:
         if durability not in ("sync", "async", "exit"):
             msg = f"durability is 'sync', 'async' or 'exit', not {durability!r}"
@@ -97,6 +123,14 @@ class Runtime:
         if not (engine is None or isinstance(engine, str) or hasattr(engine, "generate")):
             msg = f"an engine has generate(request), which {engine!r} has not; or name one"
             raise UsageError(msg)
+        self._settings = Settings(
+            policy=policy_of(policy),
+            limits=limits,
+            tenant=tenant,
+            admission=admission,
+            single_flight=single_flight,
+        )
+        self._remaining = remaining
         self.clock: Clock = clock or WallClock()
         self.durability: Durability = durability
         self.store = open_store(log, clock=self.clock, durability=durability)
@@ -106,7 +140,9 @@ class Runtime:
         self._engine_name = engine if isinstance(engine, str) else None
         self._engine: Engine | None = None if isinstance(engine, str) else engine
         self._model = model
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gates] = WeakKeyDictionary()
+        self._schedulers: WeakKeyDictionary[asyncio.AbstractEventLoop, Schedulers] = (
+            WeakKeyDictionary()
+        )
         self._live: dict[str, Execution] = {}
         self._opened_store = log is None or isinstance(log, str | Path)
 
@@ -128,14 +164,14 @@ class Runtime:
         check_flow(flow, flow_name(flow))
         check_inputs(flow, inputs)
         check_name(run_id)
-        gates = self._open_gates()
+        schedulers = self._open_schedulers()
         with self._new_log(run_id, flow) as log:
             started = RunStarted(
                 run=log.run,
                 flow=flow_reference(flow),
                 input=log.values.encode(list(inputs), "the input of the run"),
                 began_s=self.clock.epoch_s(),
-                engine=gates.engine.name,
+                engine=schedulers.engine.name,
                 model=self._model or "",
                 seed=self.seed,
                 version=__version__,
@@ -143,7 +179,7 @@ class Runtime:
             )
             first = log.append("", (), started)
             await log.barrier(alone=True)
-            execution = self._execution(log, gates, Calls(), started, listener)
+            execution = self._execution(log, schedulers, Calls(), started, listener)
             return await self._execute(execution, flow, inputs, first, opened)
 
     async def aresume(
@@ -174,13 +210,13 @@ class Runtime:
             flow = flow or load_flow(started.flow)
             inputs = log.values.decode(started.input)
             check_inputs(flow, inputs)
-            gates = self._open_gates()
+            schedulers = self._open_schedulers()
             last = log.envelopes[-1].seq
             first = log.append("", (last,), RunResumed(version=__version__))
             for name, body in bodies.items():
                 self.store.post(run_id, name, body)
             log.take_post()
-            execution = self._execution(log, gates, calls, started, listener)
+            execution = self._execution(log, schedulers, calls, started, listener)
             return await self._execute(execution, flow, inputs, first, opened)
 
     async def afork(
@@ -291,9 +327,9 @@ class Runtime:
 
     async def close(self) -> None:
         """Let go of an engine and a store that this runtime opened."""
-        gates = self._gates.pop(asyncio.get_running_loop(), None)
-        if gates is not None and self._selects_engine:
-            await gates.engine.close()
+        schedulers = self._schedulers.pop(asyncio.get_running_loop(), None)
+        if schedulers is not None and self._selects_engine:
+            await schedulers.engine.close()
             self._engine = None
         self.close_store()
 
@@ -313,17 +349,17 @@ class Runtime:
         try:
             return await work
         finally:
-            gates = self._gates.pop(asyncio.get_running_loop(), None)
-            if gates is not None:
-                await gates.close()
+            schedulers = self._schedulers.pop(asyncio.get_running_loop(), None)
+            if schedulers is not None:
+                await schedulers.close()
 
-    def _open_gates(self) -> Gates:
-        """The gates for the running loop."""
+    def _open_schedulers(self) -> Schedulers:
+        """The schedulers for the running loop."""
         loop = asyncio.get_running_loop()
-        gates = self._gates.get(loop)
-        if gates is None:
-            gates = self._gates[loop] = Gates(self._find_engine())
-        return gates
+        schedulers = self._schedulers.get(loop)
+        if schedulers is None:
+            schedulers = self._schedulers[loop] = Schedulers(self._find_engine(), self._settings)
+        return schedulers
 
     def _find_engine(self) -> Engine:
         if self._engine is None:
@@ -367,7 +403,7 @@ class Runtime:
     def _execution(
         self,
         log: Log,
-        gates: Gates,
+        schedulers: Schedulers,
         recorded: Calls,
         started: RunStarted,
         listener: Listener | None,
@@ -375,11 +411,12 @@ class Runtime:
         execution = Execution(
             log=log,
             replay=Replay(recorded, log.envelopes),
-            gates=gates,
+            schedulers=schedulers,
             seed=started.seed,
             began_s=started.began_s,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
+            remaining=self._remaining_of(started.flow),
         )
         if started.forked_from:
             with suppress(RunNotFoundError):  # deleted since: all is made again
@@ -387,6 +424,14 @@ class Runtime:
                 execution.replay.spare = spare_calls(original.envelopes, started.forked_at)
                 execution.spare_values = original.values
         return execution
+
+    def _remaining_of(self, flow: str) -> Remaining:
+        """How far it is to the end from each request: as declared, or as the last run had it."""
+        if self._remaining is not None:
+            return Remaining(by_agent=self._remaining)
+        if self._settings.policy.name != "critical_path":
+            return Remaining()
+        return last_remaining(self.store, flow, self.clock)
 
     async def _execute(
         self,
@@ -405,12 +450,13 @@ class Runtime:
             output = await run_flow(flow, inputs, execution, first)
         finally:
             del self._live[log.run]
+            execution.schedulers.ended(log.run)
         return Result(
             output=output,
             run_id=log.run,
             log=log,
             leaked_threads=execution.leaked_threads,
-            prices=execution.gates.of(None).capabilities.prices,
+            prices=execution.schedulers.of(None).capabilities.prices,
         )
 
 

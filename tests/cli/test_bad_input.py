@@ -330,6 +330,21 @@ def test_one_signal_ends_the_run_cleanly(cli: Cli, number: signal.Signals):
     assert cli.status("r") == "interrupted"
 
 
+@pytest.mark.parametrize("command", ["run", "resume", "fork"])
+def test_an_unknown_policy_is_refused_before_anything_is_loaded(cli: Cli, command: str):
+    rest = {"run": ["none.py"], "resume": ["r"], "fork": ["r", 1, "x"]}[command]
+    done = cli(command, *rest, "--policy", "fifo", code=2)
+    assert "fifo" in done.err
+    assert all(name in done.err for name in ("fcfs", "least_attained", "edf"))
+
+
+def test_a_run_goes_by_a_policy(cli: Cli):
+    flow = cli.flow(TEAM)
+    with StubServer() as stub:
+        cli("run", flow, "--run", "r", "--engine", stub.url, "--policy", "critical_path", code=0)
+        cli("resume", "r", "--policy", "edf", code=0)
+
+
 TEAM = """
 from accord import Agent, gather
 writers = [Agent(f"writer {index}", "Write.") for index in range(5)]

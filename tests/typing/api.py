@@ -23,6 +23,8 @@ from accord import (
 )
 from accord.engine.base import Usage
 from accord.observe.tax import Tax
+from accord.schedule.limits import Limit, Limits
+from accord.schedule.policy import slo
 
 
 @dataclass
@@ -60,6 +62,8 @@ editor = Agent(
     ending=ending,
     expected_calls=8,
 )
+urgent = Agent("urgent", priority=2, deadline_s=5.0, budget=10_000, cheaper="mini")
+limits = Limits(agent=Limit(tokens=1000), tenant=Limit(requests=5, per_s=1.0))
 prices = Prices(prompt=1.0, completion=2.0, cached=0.1)
 
 
@@ -98,6 +102,9 @@ async def main() -> None:
         assert_type(result.usage, Usage)
         assert_type(result.tax, Tax)
         await runtime.aresume(result.run_id)
+    Runtime(policy="edf", limits=limits, tenant="me", admission=False, single_flight=False)
+    Runtime(policy=slo(target_s=2.0), remaining={"writer": 3.0})
+    Runtime(policy=lambda ticket, now_s: (ticket.arrived_s - now_s,))
     accord.resume("mine", flow, answers={"0": "yes"})
     await accord.aresume("mine")
     raise accord.AccordError(accord.__version__)

@@ -19,10 +19,11 @@ from accord.agent.agent_call import AgentCall
 from accord.agent.context import RECALL, ContextSpec
 from accord.agent.ending import Ending
 from accord.agent.reading import Visibility, declared
-from accord.agent.request import Retry
+from accord.agent.request import Retry, Terms
 from accord.agent.schema import OutputType
 from accord.agent.tool import Tool
 from accord.agent.writing import Destination, destinations
+from accord.clock import NANOSECONDS
 from accord.engine.base import Engine, Message, Request
 from accord.errors import UsageError
 from accord.flow.call import call
@@ -59,6 +60,10 @@ class AgentOptions(TypedDict, total=False):
     engine: Engine | None
     coordination: bool
     extra: Mapping[str, Any] | None
+    priority: int | None
+    deadline_s: float | None
+    budget: int | None
+    cheaper: str | None
     shares: str | Iterable[str]
     reads: str | Iterable[str] | Mapping[str, Visibility]
     sees: Visibility | None
@@ -87,6 +92,17 @@ class Agent(Generic[T]):
     ``engine``          another engine than the run's
     ``coordination``    its tokens are overhead of working together: managers, selectors
     ``extra``           further fields of the request body, as the engine names them
+
+    Its way to the engine, which changes no key, so a run may be resumed with others:
+
+    ``priority``        of its requests, larger is more urgent; whoever it works for may be more
+                        urgent, and then it is, too. 0 is none
+    ``deadline_s``      from the beginning of a call: a request that is not sent by then is refused
+    ``budget``          the most tokens that its requests may use in one run. Near the end replies
+                        get shorter (JSON does not), then they come from the ``cheaper`` model,
+                        then what is seen as ``diff`` is summarised; then they are
+                        refused with :class:`accord.errors.BudgetExceededError`
+    ``cheaper``         a model to fall back on; its tokens count by its price, half if unknown
 
     ``model``, ``temperature``, ``seed`` and ``stop`` go to the engine as they are; ``retry`` is a
     :class:`accord.Retry`.
@@ -128,6 +144,10 @@ class Agent(Generic[T]):
     engine: Engine | None
     coordination: bool
     extra: Mapping[str, Any]
+    priority: int | None
+    deadline_s: float | None
+    budget: int | None
+    cheaper: str | None
     spec: ContextSpec
     """What it sees."""
     writes: tuple[Destination, ...]
@@ -195,6 +215,11 @@ class Agent(Generic[T]):
         """
 
         async def body(scope: CallScope) -> T:
+            if self.priority is not None:
+                scope.priority = self.priority
+            if self.deadline_s is not None:
+                began = scope.execution.log.envelopes[scope.start].at
+                scope.due_by(began + round(self.deadline_s * NANOSECONDS))
             answer = await self._answer(scope, inputs, named)
             for destination in self.writes:
                 await destination.put(answer)
@@ -234,6 +259,17 @@ class Agent(Generic[T]):
     def has_effects(self) -> bool:
         """Making a call of it twice may do harm: tools with effects, an answer that it writes."""
         return bool(self.writes) or any(tool.delegates or not tool.pure for tool in self.tools)
+
+    @property
+    def terms(self) -> Terms:
+        """On what terms its requests are made."""
+        return Terms(
+            engine=self.engine,
+            retry=self.retry,
+            coordination=self.coordination,
+            budget=self.budget,
+            cheaper=self.cheaper,
+        )
 
     @property
     def role(self) -> list[Message]:
@@ -307,6 +343,10 @@ _DEFAULTS: dict[str, Any] = {
     "engine": None,
     "coordination": False,
     "extra": None,
+    "priority": None,
+    "deadline_s": None,
+    "budget": None,
+    "cheaper": None,
     "summariser": None,
     "memory": None,
     "ending": None,
@@ -361,6 +401,7 @@ def _version(agent: Agent[Any]) -> str:
 
 _POSITIVE = (
     "max_tokens",
+    "budget",
     "result_tokens",
     "loop_limit",
     "expected_calls",
@@ -383,6 +424,7 @@ def _check(name: Any, options: AgentOptions) -> None:
         for each in names:
             if given.get(each) is not None and given[each] < least:
                 raise UsageError(f"{who}: {each} must be at least {least}, not {given[each]!r}")
+    _check_terms(who, given)
     tools: Sequence[Any] = options.get("tools", ())
     for tool in tools:
         if not isinstance(tool, Tool):
@@ -392,3 +434,12 @@ def _check(name: Any, options: AgentOptions) -> None:
         raise UsageError(f"{who}: {RECALL} is the tool that opens handles; name yours otherwise")
     if len(set(names_of_tools)) < len(names_of_tools):
         raise UsageError(f"{who}: two tools of one name in {names_of_tools}")
+
+
+def _check_terms(who: str, given: Mapping[str, Any]) -> None:
+    if not (given.get("priority") is None or type(given["priority"]) is int):
+        raise UsageError(f"{who}: priority is a whole number, not {given['priority']!r}")
+    if given.get("deadline_s") is not None and not given["deadline_s"] > 0:
+        raise UsageError(f"{who}: deadline_s is a time above 0, not {given['deadline_s']!r}")
+    if given.get("cheaper") and not given.get("budget"):
+        raise UsageError(f"{who}: a cheaper model is for when a budget runs out: give a budget")

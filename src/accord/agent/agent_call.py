@@ -18,7 +18,7 @@ from accord.agent import recall
 from accord.agent.context import Composer, Prompt, asked, summary_message
 from accord.agent.history import VIEW
 from accord.agent.reading import Item, search_items
-from accord.agent.request import ask
+from accord.agent.request import ask, wanted_by
 from accord.agent.rounds import Rounds
 from accord.agent.schema import InvalidReplyError
 from accord.agent.tool import InvalidArgumentsError
@@ -38,6 +38,7 @@ from accord.flow.call import call
 from accord.flow.note import note
 from accord.flow.scope import CallScope, Scope, current_scope
 from accord.log.events import Looked
+from accord.schedule.budget import Spending
 from accord.sync.gather import gather
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
@@ -93,7 +94,7 @@ class AgentCall(Generic[T]):
     async def run(self) -> T:
         """The agent's answer."""
         agent = self._agent
-        self._engine = await self._scope.execution.gates.of(agent.engine).start()
+        self._engine = await self._scope.execution.schedulers.of(agent.engine).start()
         if agent.tools and not self._engine.tools:
             warnings.warn(
                 f"agent {agent.name!r} has tools, but the model {self._engine.model!r} cannot be "
@@ -139,7 +140,9 @@ class AgentCall(Generic[T]):
             composer = Composer(
                 agent.name, agent.role, agent.spec, remembered, scope=scope, position=position
             )
-            prompt = composer.compose(self._asked, most, self._engine)
+            affordable = self._affordable(position)
+            bounds = [each for each in (most, affordable) if each is not None]
+            prompt = composer.compose(self._asked, min(bounds, default=None), self._engine)
             shown = composer.messages_shown()
             return Looked(what=VIEW, by=agent.name, views=prompt.views, took=shown)
 
@@ -148,6 +151,18 @@ class AgentCall(Generic[T]):
         last = prompt.messages[-1:]
         go_on = [] if last and last[0].role == "user" else [_GO_ON]
         return replace(prompt, after=[*prompt.after, *go_on, *agent.passing])
+
+    def _affordable(self, position: int) -> int | None:
+        """The longest prompt that its budget leaves room for, as of a position of the log."""
+        agent = self._agent
+        if agent.budget is None:
+            return None
+        wanted = wanted_by(self._request([]), agent.terms, self._engine)
+        spending = Spending()
+        for envelope in self._scope.execution.log.envelopes[:position]:
+            spending.add(envelope)
+        left = agent.budget - spending.used(agent.name, wanted.weight)
+        return max(0, int(left / (wanted.weight or 1.0)) - wanted.least - wanted.prompt)
 
     async def _in_its_words(self, prompt: Prompt, summariser: Agent[str]) -> Prompt:
         """The prompt with a summary that an agent wrote; as it is, if that agent fails."""
@@ -170,12 +185,7 @@ class AgentCall(Generic[T]):
         self._fold_rounds(room.most)
         messages = self._rounds.messages
         await room.check(messages)
-        return await ask(
-            self._request(messages),
-            engine=agent.engine,
-            retry=agent.retry,
-            coordination=agent.coordination,
-        )
+        return await ask(self._request(messages), agent.terms)
 
     def _request(self, messages: Sequence[Message]) -> Request:
         request = self._agent.request(messages)

@@ -4,22 +4,50 @@ A transient failure (429, 5xx, no connection, a stream cut short) is tried again
 exponential, jittered pause, or after what the engine asked for; the pause holds for all agents
 in front of that engine. A refusal (400, 401, 404) is final at once. Every billed attempt is
 recorded.
+
+What is recorded is the request as it was made. Its priority, and what had to give so that it stays
+within its agent's budget, are put in when it is sent: they change no key.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
-from accord.engine.base import Engine, Reply, Request, TextDelta, ToolCall, Usage
+from msgspec.structs import replace
+
+from accord.clock import NANOSECONDS
+from accord.engine.base import (
+    Capabilities,
+    Engine,
+    Prices,
+    Reply,
+    Request,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from accord.engine.prefix import rendered
+from accord.engine.prices import prices_of
 from accord.engine.size import size_of_calls, size_of_messages, size_of_tools
-from accord.errors import EngineError, EngineProtocolError, TransientEngineError, UsageError
+from accord.errors import (
+    EngineError,
+    EngineProtocolError,
+    EngineTimeoutError,
+    TransientEngineError,
+    UsageError,
+)
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
 from accord.flow.scope import CallScope, Tap, current_scope
 from accord.log.events import AttemptFailed, Spent
-from accord.schedule.gate import Gate
+from accord.schedule.budget import Allowance, Fit, Wanted
+from accord.schedule.line import Ask
+from accord.schedule.scheduler import Scheduler
 from accord.tokens.count import estimate
 
 
@@ -32,16 +60,24 @@ class Retry:
 
     Before attempt n + 1 the pause is ``base_s`` * 2**(n - 1), at most ``cap_s``, of which up to
     half is random. An engine's own ``retry-after`` wins, and gives up if above ``patience_s``.
+
+    An attempt that has not begun to answer ``first_token_s`` after it was sent is given up, and the
+    next goes out at once. Give it where requests hang now and then and the engine has no long queue
+    of its own; what it reads of a prompt it keeps.
     """
 
     attempts: int = 5
     base_s: float = 0.5
     cap_s: float = 30.0
     patience_s: float = 300.0
+    first_token_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.base_s < 0 or self.cap_s < 0 or self.patience_s < 0:
             msg = f"Retry needs at least one attempt and no negative time, not {self}"
+            raise UsageError(msg)
+        if self.first_token_s is not None and not self.first_token_s > 0:
+            msg = f"Retry needs some time for a first token, not {self.first_token_s!r}"
             raise UsageError(msg)
 
     def pause_s(self, error: TransientEngineError, attempt: int, random: Random) -> float | None:
@@ -61,22 +97,34 @@ class Retry:
         return pause_s * (0.5 + random.random() / 2)
 
 
-async def ask(
-    request: Request, *, engine: Engine | None, retry: Retry, coordination: bool
-) -> Reply:
-    """Make the request through the run's gate, recorded as one call."""
+CHEAPER = 0.5
+"""What a token of the cheaper model counts, where the prices of both are not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """On what terms an agent asks: see :class:`accord.Agent`."""
+
+    engine: Engine | None = None
+    retry: Retry = Retry()
+    coordination: bool = False
+    budget: int | None = None
+    cheaper: str | None = None
+
+
+async def ask(request: Request, terms: Terms) -> Reply:
+    """Make the request through the scheduler of its engine, recorded as one call."""
     budget = current_scope("a request").budget
 
     async def body(scope: CallScope) -> Measured:
-        asking = _Asking(request, scope, scope.execution.gates.of(engine), retry)
-        if budget is None:
-            return await asking.run()
+        asking = _Asking(request, scope, terms)
         most = _prompt_size(request) + (request.max_tokens or 0)
-        with budget.reserved(most, f"a request of {request.agent!r}"):
+        who = f"a request of {request.agent!r}"
+        with nullcontext() if budget is None else budget.reserved(most, who):
             return await asking.run()
 
     reply: Reply = await call(
-        "request", request.agent, [request], body, keep_input=True, coordination=coordination
+        "request", request.agent, [request], body, keep_input=True, coordination=terms.coordination
     )
     if budget is not None:
         usage = reply.usage or _estimated(request, reply.text, reply.tool_calls)
@@ -84,22 +132,51 @@ async def ask(
     return reply
 
 
+def wanted_by(request: Request, terms: Terms, engine: Capabilities) -> Wanted:
+    """What a request takes of its agent's budget."""
+    return Wanted(
+        prompt=_prompt_size(request),
+        max_tokens=request.max_tokens or 0,
+        cuts=request.schema is None,  # half of a JSON is none
+        weight=_weight(terms.cheaper, engine.prices),
+    )
+
+
+def _weight(cheaper: str | None, own: Prices | None) -> float | None:
+    """What a token of the cheaper model counts."""
+    other = None if cheaper is None else prices_of(cheaper)
+    if own is None or other is None or not own.prompt or not other.prompt:
+        return None if cheaper is None else CHEAPER
+    return other.prompt / own.prompt
+
+
 class _Asking:
     """The attempts of one request."""
 
-    def __init__(self, request: Request, scope: CallScope, gate: Gate, retry: Retry) -> None:
+    def __init__(self, request: Request, scope: CallScope, terms: Terms) -> None:
         self._request = request
         self._scope = scope
-        self._gate = gate
-        self._retry = retry
+        self._terms = terms
+        self._scheduler: Scheduler = scope.execution.schedulers.of(terms.engine)
         self._log = scope.execution.log
+        self._fit: Fit | None = None
+        self._allowance: Allowance | None = None
         self._text: list[str] = []
         self._sent_at = 0
         self._first_at: int | None = None
         scope.partial = self._partial
 
     async def run(self) -> Measured:
-        await self._gate.start()  # loading a model is no queueing
+        await self._scheduler.start()  # loading a model is no queueing
+        if self._terms.budget is None:
+            return await self._attempts()
+        execution, request = self._scope.execution, self._request
+        self._allowance = execution.allowance(request.agent, self._terms.budget)
+        wanted = wanted_by(request, self._terms, self._scheduler.capabilities)
+        async with self._allowance.held(wanted) as self._fit:
+            return await self._attempts()
+
+    async def _attempts(self) -> Measured:
         asked_at = self._log.now()
         attempt = self._scope.attempts
         while True:
@@ -112,42 +189,106 @@ class _Asking:
                     self._attempt_failed(attempt, error, pause_s or 0.0)
                 if pause_s is None:
                     raise
-                self._gate.cool_down(pause_s)
+                self._scheduler.cool_down(pause_s)
 
     def _pause_s(self, error: EngineError, attempt: int) -> float | None:
         if not isinstance(error, TransientEngineError):
             return None
         random = Random(f"{self._scope.execution.seed}/{self._scope.path}/{attempt}")
-        return self._retry.pause_s(error, attempt, random)
+        return self._terms.retry.pause_s(error, attempt, random)
 
     async def _attempt(self) -> Reply:
         self._text, self._first_at = [], None
         scope, agent = self._scope, self._request.agent
         listener, tap = scope.execution.listener, self._tap()
-        async with self._gate.place(scope.priority):
+        engine = self._scheduler.engine
+        async with self._scheduler.place(self._asked()) as place:
             self._sent_at = self._log.now()
             if tap is not None:
                 tap.begin(max(scope.take_causes()))
             if listener is not None:
                 await listener(Sent(scope.path, agent))
-            replies = self._gate.engine.generate(self._request)
+            replies = engine.generate(self._sent_as(place.ticket.priority))
             try:
-                async for piece in replies:
+                async for piece in self._begun_in_time(replies):
                     if isinstance(piece, Reply):
+                        usage = self._usage(piece)
+                        place.settle(usage.prompt, usage.completion)
                         return piece
+                    place.warm()
                     self._take(piece)
                     if tap is not None:
                         tap.take(piece.text)
                     if listener is not None:
                         await listener(Token(scope.path, agent, piece.text))
             finally:
+                if self._text and place.used is None:  # cut off: what had come is billed
+                    usage = self._usage(Reply(text="".join(self._text)))
+                    place.settle(usage.prompt, usage.completion)
                 close = getattr(replies, "aclose", None)
                 if close is not None:
                     await close()
         raise EngineProtocolError(
-            f"engine {self._gate.engine.name} ended without a Reply; its generate() must yield "
-            "one, last"
+            f"engine {engine.name} ended without a Reply; its generate() must yield one, last"
         )
+
+    async def _begun_in_time(
+        self, replies: AsyncIterator[TextDelta | Reply]
+    ) -> AsyncGenerator[TextDelta | Reply]:
+        """``replies``, if the first of them comes soon enough."""
+        limit_s = self._terms.retry.first_token_s
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                piece = await anext(replies)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise EngineTimeoutError(
+                f"engine {self._scheduler.engine.name} had not begun to answer "
+                f"{self._request.agent!r} after first_token_s={limit_s:g}",
+                retry_after_s=0.0,
+            ) from error
+        except StopAsyncIteration:
+            return
+        yield piece
+        async for piece in replies:
+            yield piece
+
+    def _asked(self) -> Ask:
+        """What the scheduler is told of the request."""
+        request, scope = self._request, self._scope
+        execution, allowance = scope.execution, self._allowance
+        remaining_s = execution.remaining.of(scope.path, request.agent)
+        return Ask(
+            run=execution.log.run,
+            agent=request.agent,
+            prompt=rendered(request) if self._scheduler.reads_prompts else b"",
+            prefill=_prompt_size(request),
+            decode=(request.max_tokens or 0) if self._fit is None else self._fit.max_tokens,
+            deadline_s=self._deadline_s(),
+            remaining_s=scope.remaining_s if remaining_s is None else remaining_s,
+            priority=lambda: scope.priority,
+            used=lambda: 0.0 if allowance is None else allowance.share,
+        )
+
+    def _deadline_s(self) -> float | None:
+        """On the loop's clock; the run's stands still between processes."""
+        deadline_ns = self._scope.deadline_ns
+        if deadline_ns is None:
+            return None
+        left_s = (deadline_ns - self._log.now()) / NANOSECONDS
+        return asyncio.get_running_loop().time() + left_s
+
+    def _sent_as(self, priority: int) -> Request:
+        """The request as it is sent."""
+        request, fit = self._request, self._fit
+        if priority:
+            request = replace(request, priority=priority)
+        if fit is not None and fit.rung:
+            model = self._terms.cheaper if fit.rung == "cheaper" else request.model
+            request = replace(request, max_tokens=fit.max_tokens, model=model)
+        return request
 
     def _tap(self) -> Tap | None:
         """Of the code that called the agent: what an agent's own helpers write is not for it."""
@@ -162,13 +303,17 @@ class _Asking:
 
     def _measured(self, reply: Reply, asked_at: int) -> Measured:
         ended_at = self._log.now()
-        usage = reply.usage or _estimated(self._request, reply.text, reply.tool_calls)
+        usage = self._usage(reply)
         spent = Spent(
             queued_ns=self._sent_at - asked_at,
             first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
             total_ns=ended_at - self._sent_at,
         )
-        return Measured(reply, usage, reply.timings, spent, self._cost(usage))
+        rung = "" if self._fit is None else self._fit.rung
+        return Measured(reply, usage, reply.timings, spent, self._cost(usage), rung)
+
+    def _usage(self, reply: Reply) -> Usage:
+        return reply.usage or _estimated(self._request, reply.text, reply.tool_calls)
 
     def _attempt_failed(self, attempt: int, error: EngineError, pause_s: float) -> None:
         usage, cost = self._partial()
@@ -191,8 +336,14 @@ class _Asking:
         return usage, self._cost(usage)
 
     def _cost(self, usage: Usage) -> float | None:
-        prices = self._gate.capabilities.prices
+        prices = self._prices()
         return None if prices is None else prices.cost(usage)
+
+    def _prices(self) -> Prices | None:
+        own = self._scheduler.capabilities.prices
+        if own is None or self._fit is None or self._fit.rung != "cheaper":
+            return own
+        return prices_of(self._terms.cheaper or "") or own
 
 
 def _prompt_size(request: Request) -> int:

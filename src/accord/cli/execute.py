@@ -164,7 +164,11 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
 
     async def work() -> None:
         async with Runtime(
-            engine=engine, model=options.model, log=options.log, durability=options.durability
+            engine=engine,
+            model=options.model,
+            log=options.log,
+            durability=options.durability,
+            policy=options.policy,
         ) as runtime:
             tokens = None
             if baseline is not None:
@@ -201,6 +205,7 @@ def _resume(options: argparse.Namespace, ending: Ending) -> None:
             model=options.model or started.model or None,
             log=options.log,
             repeat_unknown=options.repeat_unknown,
+            policy=options.policy,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.aresume,
@@ -243,6 +248,7 @@ def _fork(options: argparse.Namespace, ending: Ending) -> None:
             engine=options.engine or started.engine,
             model=options.model or started.model or None,
             log=options.log,
+            policy=options.policy,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.afork,

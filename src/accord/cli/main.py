@@ -18,6 +18,7 @@ from accord.cli.inputs import Given, value_of
 from accord.cli.interrupt import treat_sigterm_as_ctrl_c
 from accord.cli.streams import open_standard_streams, say, silence_stdout
 from accord.engine.base import Prices
+from accord.schedule.policy import POLICIES
 
 COMMANDS = {
     "demo": "accord.cli.demo:demo_command",
@@ -30,6 +31,7 @@ COMMANDS = {
     "why": "accord.cli.why:why_command",
     "tax": "accord.cli.show:tax_command",
     "doctor": "accord.cli.doctor:doctor_command",
+    "calibrate": "accord.cli.calibrate:calibrate_command",
     "prune": "accord.cli.listing:prune_command",
     "delete": "accord.cli.listing:delete_command",
 }
@@ -89,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_why(add("why", "what an event of a run followed from, back to the beginning"))
     _add_tax(add("tax", "where every token and every second of a run went; or of a message log"))
     _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
+    _add_calibrate(add("calibrate", "measure an engine, for --engine sim:FILE to simulate it"))
     _add_prune(add("prune", "remove old runs from the log"))
     _add_one(add("delete", "remove one run from the log"), json=False)
     return parser
@@ -121,6 +124,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", metavar="RUN", type=_name, help="the run's name")
     _add_engine(parser)
+    _add_policy(parser)
     parser.add_argument(
         "--durability", choices=("sync", "async", "exit"), default="async", help="default: async"
     )
@@ -136,6 +140,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=_name)
     _add_engine(parser, default="the one recorded")
+    _add_policy(parser)
     parser.add_argument(
         "--repeat-unknown",
         action="store_true",
@@ -167,6 +172,7 @@ def _add_fork(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", metavar="RUN", dest="new_run", type=_name, help="the new name")
     _add_engine(parser, default="the one recorded")
+    _add_policy(parser)
     parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
     _add_log(parser)
     _add_json(parser)
@@ -234,6 +240,36 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
+def _add_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("engine", metavar="ENGINE", help="local, local:PATH, or a server's URL")
+    parser.add_argument("--model", metavar="NAME", help="the model, where the server has several")
+    parser.add_argument(
+        "--out", metavar="FILE", default="profile.json", help="default: %(default)s"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the profile; default: the file's")
+    parser.add_argument("--quick", action="store_true", help="half a minute instead of two")
+    parser.add_argument(
+        "--concurrency", metavar="N", type=_whole(1), help="the most requests to send at once"
+    )
+    parser.add_argument(
+        "--kv-tokens", metavar="N", type=_whole(512), help="of the KV cache; default: as it says"
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        metavar="N",
+        type=_whole(1),
+        default=2048,
+        help="the most tokens in a step (vLLM: --max-num-batched-tokens); default: 2048",
+    )
+    parser.add_argument(
+        "--aside-tokens",
+        metavar="N",
+        type=_whole(0),
+        help="of contexts that left their slots (llama.cpp: --cache-ram); default: as the KV cache",
+    )
+    _add_json(parser)
+
+
 def _add_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="N", type=_whole(0), help="keep the newest N runs")
     parser.add_argument("--older-than", metavar="DAYS", type=_days, help="keep what is younger")
@@ -248,6 +284,15 @@ def _add_engine(parser: argparse.ArgumentParser, *, default: str = "") -> None:
         f"default: {default or 'OPENAI_BASE_URL if it is set, else local'}",
     )
     parser.add_argument("--model", metavar="NAME", help="the model, where the server has several")
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        choices=tuple(POLICIES),
+        default="fcfs",
+        help="whose requests go first; default: fcfs",
+    )
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:

@@ -148,12 +148,14 @@ async def ask(to: str, body: Any, *, sender: str = "", timeout_s: float | None =
     """
     _check_not_itself(to)
     question = await _send(to, body, sender, timeout_s, asks=True)
-    log = current_scope("ask").execution.log
+    scope = current_scope("ask")
+    log = scope.execution.log
     address = _reply_address(log, question.seq)
     open_mailbox(address)
     left_s = None if timeout_s is None else max(0.0, timeout_s - _waited_s(log, question))
     try:
-        answer = (await _receive(address, left_s)).body
+        with scope.execution.awaiting(question.seq, scope):
+            answer = (await _receive(address, left_s)).body
     except CallTimeoutError as error:
         raise _unanswered(to, timeout_s or 0) from error
     if isinstance(answer, Exception):

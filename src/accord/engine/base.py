@@ -23,6 +23,11 @@ Origin = Literal["instructions", "task", "history", "board", "memory", "tools"]
 user, a peer, the agent itself) is read off the log by the tax report."""
 
 
+Priority = Literal["lower_first", "higher_first", "service_tier"]
+"""How a server takes a priority: a number of which the lower, or the higher, goes first; or one of
+its price lists."""
+
+
 class ToolCall(msgspec.Struct, frozen=True):
     """A call that the model asked for. ``arguments`` is the JSON text as the model wrote it."""
 
@@ -72,6 +77,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``agent`` says who asks and never reaches the wire. ``schema`` is the JSON schema that
     the reply must follow. ``extra`` is merged into the body of HTTP engines as it stands.
+    ``priority`` is larger for what is more urgent; it is set when the request is sent, so that it
+    is part of no key, and each engine gets it in its own terms.
     """
 
     messages: tuple[Message, ...]
@@ -84,6 +91,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[ToolSpec, ...] = ()
     schema: dict[str, Any] | None = None
     extra: dict[str, Any] = {}
+    priority: int = 0
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -153,6 +161,10 @@ class Capabilities:
     reply together, and what the KV cache holds over all requests. ``concurrency`` is how many
     requests it works on at once. ``tools`` is False if its model cannot be told of tools.
     ``tokenizer`` counts the tokens of a text exactly.
+
+    ``priority`` is how it takes one in its requests, if it does. ``slots`` says that what it has in
+    its cache belongs to slots: one that is at work shares nothing. ``refuses`` says that it answers
+    429 where others queue.
     """
 
     model: str = ""
@@ -161,7 +173,9 @@ class Capabilities:
     kv_tokens: int | None = None
     prefix_cache: bool = False
     tools: bool = True
-    priority: Literal["lower_first", "higher_first"] | None = None
+    priority: Priority | None = None
+    slots: bool = False
+    refuses: bool = False
     tokenizer: Callable[[str], Awaitable[int]] | None = None
     prices: Prices | None = None
 

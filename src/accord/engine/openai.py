@@ -1,8 +1,9 @@
 """Any OpenAI-compatible server: vLLM, SGLang, TensorRT-LLM, llama.cpp, hosted APIs.
 
 One request is one POST. Nothing is retried here, with one exception that cannot be billed twice: a
-server that refuses ``stream_options`` is asked again without it. Closing the generator closes the
-socket, which makes these servers stop generating.
+server that refuses a field which the request can do without (``stream_options``, a priority) is
+asked again without it. Closing the generator closes the socket, which makes these servers stop
+generating.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class OpenAIEngine:
 
     A ``base_url`` without a path gets ``/v1``. ``read_timeout_s`` bounds the silence between two
     pieces of an answer, so it also bounds the wait for the first token. ``concurrency`` and
-    ``prices`` go into the capabilities as they are. Raises UsageError for a URL or a key that
-    cannot be one.
+    ``prices`` go into the capabilities as they are. ``service_tiers`` lets urgent requests be asked
+    for as "priority" and others, of a priority below 0, as "flex": hosted APIs have prices of their
+    own for them. Raises UsageError for a URL or a key that cannot be one.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class OpenAIEngine:
         concurrency: int | None = None,
         prices: Prices | None = None,
         headers: Mapping[str, str] | None = None,
+        service_tiers: bool = False,
     ) -> None:
         self._base, credentials = _split(base_url)
         self.name = urllib.parse.urlunsplit(self._base._replace(query=""))
@@ -76,7 +79,9 @@ class OpenAIEngine:
         self._stream = stream
         self._concurrency = concurrency
         self._prices = prices
-        self._stream_options = True
+        self._service_tiers = service_tiers
+        self._refused: set[str] = set()
+        """Fields of the body that the server does not take."""
         self._found: Probe | None = None
         self._client = HttpClient(
             self.name, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s
@@ -110,6 +115,7 @@ class OpenAIEngine:
                 model=self._model,
                 concurrency=self._concurrency,
                 prices=self._prices,
+                service_tiers=self._service_tiers,
             )
         return self._found.capabilities
 
@@ -118,13 +124,13 @@ class OpenAIEngine:
         model = request.model or self._model or (await self.start()).model
         payload = self._payload(request, model)
         try:
-            async with aclosing(self._attempt(payload, model)) as pieces:
+            async with aclosing(self._attempt(payload, model, request.extra)) as pieces:
                 async for piece in pieces:
                     yield piece
-        except _StreamOptionsRefusedError:
+        except _FieldRefusedError as refused:
             # Remembered, so that each later request is one request. It ends: the next payload has
             # none.
-            self._stream_options = False
+            self._refused.add(refused.field)
             async with aclosing(self.generate(request)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -143,16 +149,17 @@ class OpenAIEngine:
         await self._client.close()
 
     def _payload(self, request: Request, model: str) -> dict[str, Any]:
-        payload = body(request, model, self._stream)
-        if not self._stream_options:
-            payload.pop("stream_options", None)
+        takes = self._found.capabilities.priority if self._found else None
+        payload = body(request, model, self._stream, takes)
+        for field in self._refused - request.extra.keys():
+            payload.pop(field, None)
         if "max_tokens" in payload and self._base.hostname == "api.openai.com":
             # OpenAI's newer models refuse the old name; all of its chat models take the new one.
             payload.setdefault("max_completion_tokens", payload.pop("max_tokens"))
         return payload
 
     async def _attempt(
-        self, payload: dict[str, Any], model: str
+        self, payload: dict[str, Any], model: str, asked: Mapping[str, Any]
     ) -> AsyncGenerator[TextDelta | Reply]:
         place = _Place(url=self._url("/chat/completions"), secret=self._secret)
         served = self._found.served if self._found else ()
@@ -161,7 +168,7 @@ class OpenAIEngine:
         ) as response:
             if response.status != 200:
                 text = (await read_all(response, place.url)).decode("utf-8", "replace")
-                raise self._refusal(response, text, model, payload)
+                raise self._refusal(response, text, model, payload, asked)
             fold = ReplyFold(place.url)
             streamed = _is_stream(response, asked=bool(payload.get("stream")))
             source = _events(response, place, fold) if streamed else _whole(response, place)
@@ -178,14 +185,17 @@ class OpenAIEngine:
         yield reply
 
     def _refusal(
-        self, response: Response, text: str, model: str, payload: Mapping[str, Any]
+        self,
+        response: Response,
+        text: str,
+        model: str,
+        payload: Mapping[str, Any],
+        asked: Mapping[str, Any],
     ) -> EngineError:
-        if (
-            response.status in (400, 422)
-            and "stream_options" in payload
-            and "stream_options" in text
-        ):
-            return _StreamOptionsRefusedError("stream_options", status=response.status)
+        if response.status in (400, 422):
+            for field in ("stream_options", "priority", "service_tier"):
+                if field in payload and field not in asked and field in text.lower():
+                    return _FieldRefusedError(field, response.status)
         return error_for(
             response.status,
             response.headers,
@@ -202,8 +212,12 @@ class OpenAIEngine:
         return urllib.parse.urlunsplit(self._base._replace(path=base + path))
 
 
-class _StreamOptionsRefusedError(RejectedError):
-    """The server knows streaming but not ``stream_options``."""
+class _FieldRefusedError(RejectedError):
+    """The server does not take a field that the request can do without."""
+
+    def __init__(self, field: str, status: int) -> None:
+        super().__init__(field, status=status)
+        self.field = field
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accord.engine.base import Capabilities
@@ -49,6 +49,7 @@ async def probe(
     model: str | None,
     concurrency: int | None,
     prices: Prices | None,
+    service_tiers: bool = False,
 ) -> Probe:
     """Ask for the models, then what the kind of server allows to ask.
 
@@ -71,6 +72,9 @@ async def probe(
         tools=found.tools,
         tokenizer=found.tokenizer,
         prices=prices,
+        priority="service_tier" if service_tiers else found.priority,
+        slots=found.slots,
+        refuses=found.refuses,
     )
     return Probe(capabilities=capabilities, served=served)
 
@@ -82,9 +86,12 @@ async def _kind(ask: _Asker, entry: Mapping[str, Any], model: str, *, alone: boo
     window = next((n for key in _WINDOW_KEYS if (n := _positive(entry.get(key)))), None)
     if owner == "llamacpp" or "n_ctx_train" in meta:
         return await _llama_cpp(ask, _positive(meta.get("n_ctx")), alone=alone)
-    if owner in ("vllm", "sglang"):
-        return await _paged(ask, model, window)
-    return Capabilities(window=window)
+    if owner == "vllm":
+        # Whether its scheduling policy is "priority" it does not say; the first request will tell.
+        return replace(await _paged(ask, model, window), priority="lower_first")
+    if owner == "sglang":
+        return await _sglang(ask, await _paged(ask, model, window))
+    return Capabilities(window=window, refuses=True)
 
 
 async def _llama_cpp(ask: _Asker, window: int | None, *, alone: bool) -> Capabilities:
@@ -98,6 +105,7 @@ async def _llama_cpp(ask: _Asker, window: int | None, *, alone: bool) -> Capabil
         window=window,
         kv_tokens=slots * window if slots and window else None,
         prefix_cache=True,
+        slots=True,
         tools=mapping(props.get("chat_template_caps")).get("supports_tools") is not False,
         tokenizer=await ask.tokenizer(lambda text: {"content": text}),
     )
@@ -115,6 +123,15 @@ async def _paged(ask: _Asker, model: str, window: int | None) -> Capabilities:
             lambda text: {"model": model, "prompt": text, "add_special_tokens": False}
         ),
     )
+
+
+async def _sglang(ask: _Asker, found: Capabilities) -> Capabilities:
+    info = await ask.get("/get_server_info") or await ask.get("/server_info")
+    kv_tokens = _positive(info.get("max_total_num_tokens")) or found.kv_tokens
+    if info.get("enable_priority_scheduling") is not True:
+        return replace(found, kv_tokens=kv_tokens)
+    lower = info.get("schedule_low_priority_values_first") is True
+    return replace(found, kv_tokens=kv_tokens, priority="lower_first" if lower else "higher_first")
 
 
 class _Asker:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from accord.engine.local import LocalEngine
 from accord.engine.openai import OpenAIEngine
+from accord.engine.sim.engine import SimEngine
+from accord.engine.sim.presets import DEFAULT, known_profiles, profile_of
 from accord.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def select(spec: str | None, *, model: str | None = None) -> Engine:
-    """The engine that ``spec`` names: ``local``, ``local:PATH``, or the URL of a server.
+    """The engine that ``spec`` names: ``local``, ``local:PATH``, a server's URL, ``sim:PROFILE``.
 
     None means the server that OPENAI_BASE_URL names, or the local engine if it names none. Nothing
     is started. Raises UsageError for anything else, and for a ``model`` that the local engine would
@@ -40,9 +42,15 @@ def select(spec: str | None, *, model: str | None = None) -> Engine:
             key = os.environ.get("OPENAI_API_KEY") or None
             named = model or os.environ.get("OPENAI_MODEL") or None
             return OpenAIEngine(spec, model=named, api_key=key)
+        case "sim":
+            if model:
+                message = f"sim:PROFILE names what is simulated, so it takes no model ({model!r})"
+                raise UsageError(message)
+            return SimEngine(profile_of(rest or DEFAULT), name=f"sim:{rest or DEFAULT}")
         case _:
             message = (
                 f"no engine is called {spec!r}; use local, local:PATH of a .gguf file, "
-                "or the URL of an OpenAI-compatible server such as http://127.0.0.1:8000/v1"
+                "the URL of an OpenAI-compatible server such as http://127.0.0.1:8000/v1, "
+                f"or sim:PROFILE ({', '.join(known_profiles())}, or a file of accord calibrate)"
             )
             raise UsageError(message)

@@ -17,11 +17,18 @@ from accord.engine.usage import normalise_timings, normalise_usage
 from accord.errors import EngineProtocolError, RejectedError
 
 if TYPE_CHECKING:
-    from accord.engine.base import Message, Request, ToolSpec
+    from accord.engine.base import Message, Priority, Request, ToolSpec
 
 
-def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  # noqa: FBT001
+def body(
+    request: Request,
+    model: str | None,
+    stream: bool,  # noqa: FBT001
+    priority: Priority | None = None,
+) -> dict[str, Any]:
     """The body of ``POST /chat/completions``. ``request.extra`` is merged last and wins.
+
+    ``priority`` says how the server takes one.
 
     Messages come last, so that what stays the same from turn to turn is one prefix.
     """
@@ -36,10 +43,24 @@ def body(request: Request, model: str | None, stream: bool) -> dict[str, Any]:  
         "response_format": _response_format(request.schema),
         "stream": stream or None,
         "stream_options": {"include_usage": True} if stream else None,
+        **_urgency(request.priority, priority),
     }
     options = {key: value for key, value in known.items() if value is not None}
     messages = [_message(message) for message in joined(request.messages)]
     return {**options, "messages": messages, **request.extra}
+
+
+def _urgency(urgency: int, how: Priority | None) -> dict[str, Any]:
+    """One scale, larger is more urgent, in the words of each server; none for what has none."""
+    if not urgency or how is None:
+        return {}
+    match how:
+        case "lower_first":
+            return {"priority": -urgency}
+        case "higher_first":
+            return {"priority": urgency}
+        case "service_tier":
+            return {"service_tier": "priority" if urgency > 0 else "flex"}
 
 
 def encode(payload: object) -> bytes:

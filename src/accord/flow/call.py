@@ -46,6 +46,7 @@ from accord.log.events import (
     CallFinished,
     CallKind,
     CallStarted,
+    Rung,
     Spent,
     Value,
 )
@@ -67,6 +68,7 @@ class Measured(NamedTuple):
     timings: Timings | None
     spent: Spent
     cost: float | None
+    rung: Rung = ""
 
 
 class _Answer(NamedTuple):
@@ -275,6 +277,7 @@ def _finished(inner: CallScope, result: Any, started: CallStarted) -> CallFinish
         timings=result.timings,
         spent=result.spent,
         cost=result.cost,
+        rung=result.rung,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,10 +13,13 @@ import msgspec
 from accord.errors import AccordError, FlowChangedError
 from accord.log.codec import ValueCodec
 from accord.log.log import Log
-from accord.schedule.gate import Gates
+from accord.observe.remaining import Remaining
+from accord.schedule.budget import Allowance
+from accord.schedule.schedulers import Schedulers
 
 if TYPE_CHECKING:
     from accord.flow.replay import Replay
+    from accord.flow.scope import Scope
 
 
 POST_S = 0.2
@@ -47,7 +50,7 @@ class Execution:
 
     log: Log
     replay: Replay
-    gates: Gates
+    schedulers: Schedulers
     seed: int
     began_s: float
     repeat_unknown: bool = False
@@ -55,6 +58,11 @@ class Execution:
     branches: int = 0
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
+    remaining: Remaining = field(default_factory=Remaining)
+    """How far it is from each place to the end of the run, as far as that is known."""
+    askers: dict[int, Scope] = field(default_factory=dict[int, "Scope"])
+    """Who waits for the answer to a message, by its number."""
+    _allowances: dict[str, Allowance] = field(default_factory=dict[str, Allowance])
     _hearing: int = 0
     _looks: bool = False
     """A next look for messages from outside is set; one is enough, however often code waits."""
@@ -64,6 +72,24 @@ class Execution:
     """Brings up to date what waits for messages; called when one has come from outside."""
     fatal: AccordError | None = None
     """A fault that the flow must not swallow: whatever it does next raises it again."""
+
+    def allowance(self, agent: str, tokens: int) -> Allowance:
+        """What ``agent`` may use in this run."""
+        found = self._allowances.get(agent)
+        if found is None or found.tokens != tokens:
+            found = self._allowances[agent] = Allowance(tokens, agent, self.log)
+        return found
+
+    @contextmanager
+    def awaiting(self, message: int, scope: Scope) -> Generator[None]:
+        """Code at ``scope`` waits for the answer to a message: who answers works for it."""
+        self.askers[message] = scope
+        if scope.priority:
+            self.schedulers.lift()
+        try:
+            yield
+        finally:
+            del self.askers[message]
 
     @contextmanager
     def hearing(self) -> Generator[None]:

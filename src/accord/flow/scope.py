@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,17 +48,20 @@ class Scope:
 
     __slots__ = (
         "_loose",
+        "_priority",
         "adopted",
         "agent",
+        "askers",
         "began",
         "budget",
         "children",
+        "deadline_ns",
         "execution",
         "frontier",
         "handling",
         "outer",
         "path",
-        "priority",
+        "remaining_s",
         "tap",
         "task",
     )
@@ -79,8 +82,13 @@ class Scope:
         """Where and after what this branched off; None if it runs in the place of its caller."""
         self.agent: str = "" if outer is None else outer.agent
         """The agent at work here, if any."""
-        self.priority: int = 0 if outer is None else outer.priority
-        """Of the requests made here: larger is more urgent."""
+        self._priority: int | None = None
+        self.askers: Callable[[], Iterable[Scope]] | None = None
+        """Who waits for what is done here."""
+        self.deadline_ns: int | None = None if outer is None else outer.deadline_ns
+        """By when the replies to requests made here are of use, on the run's clock."""
+        self.remaining_s: float = 0.0 if outer is None else outer.remaining_s
+        """The longest chain of work from here to the end of the run, where it was declared."""
         self.budget: Budget | None = None if outer is None else outer.budget
         """What the requests made here may use."""
         self.execution = execution
@@ -94,6 +102,37 @@ class Scope:
         self.adopted: dict[str, int] | None = None
         """Tasks started here that have done something, by label."""
         self._loose: dict[str, int] | None = None
+
+    @property
+    def priority(self) -> int:
+        """Of the requests made here: larger is more urgent, zero is none.
+
+        Its own, or that of whom it works for, if that is larger: of the code that called it, and of
+        those who have asked it and wait.
+        """
+        return self._urgency(set())
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._priority = priority
+
+    def _urgency(self, seen: set[int]) -> int:
+        if id(self) in seen:  # they wait for each other
+            return 0
+        seen.add(id(self))
+        outer = 0 if self.outer is None else self.outer._urgency(seen)  # noqa: SLF001  # its kind
+        own = self._priority
+        found = outer if own is None else own if not outer else max(own, outer)
+        if self.askers is not None:
+            for asker in self.askers():
+                urgency = asker._urgency(seen)  # noqa: SLF001
+                found = max(found, urgency) if urgency else found
+        return found
+
+    def due_by(self, deadline_ns: int) -> None:
+        """What is done here is of use until then, or for a shorter time if that was said before."""
+        outer = self.deadline_ns
+        self.deadline_ns = deadline_ns if outer is None else min(outer, deadline_ns)
 
     def handling_now(self) -> tuple[int, ...]:
         """The failures that are dealt with here: in an ``except`` or ``finally``, or around it."""

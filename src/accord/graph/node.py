@@ -63,6 +63,7 @@ class NodeCall:
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
+        scope.remaining_s += self._shape.ways[self._shape.index[node.name]]
         if node.priority is not None:
             scope.priority = node.priority
         if node.budget is not None:

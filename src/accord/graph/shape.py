@@ -177,6 +177,21 @@ class Shape:
         return reachable([*self.successors, []])
 
     @cached_property
+    def ways(self) -> list[int]:
+        """For each node, how many nodes there are on the longest way from it to the end.
+
+        A cycle counts once: nobody knows how often it goes round.
+        """
+        found = [0] * len(self.nodes)
+        # What a node leads to, and is on no cycle with, reaches less than it does.
+        for each in sorted(range(len(found)), key=lambda n: self.reaches[n].bit_count()):
+            after = [n for n in self.successors[each] if n < len(found)]
+            found[each] = 1 + max(
+                (found[n] for n in after if not self.reaches[n] >> each & 1), default=0
+            )
+        return found
+
+    @cached_property
     def predecessors(self) -> list[list[int]]:
         """The numbers of the nodes that each one, or the end, may come right after."""
         found: list[list[int]] = [[] for _ in self.index]

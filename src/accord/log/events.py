@@ -41,6 +41,10 @@ Space = Literal["board", "mail", "memory", "events"]
 Reducer = Literal["replace", "append", "merge", "union", "maximum", "remove"]
 """How what is written meets what was there."""
 
+Rung = Literal["", "shorter", "cheaper"]
+"""What a request was made with to stay within its agent's budget: a shorter reply than asked for,
+a cheaper model; empty for what was asked for."""
+
 Value = msgspec.Raw
 """A recorded value: JSON as :mod:`accord.log.codec` writes it."""
 
@@ -148,6 +152,7 @@ class CallFinished(Fact, frozen=True, kw_only=True):
     timings: Timings | None = None
     spent: Spent | None = None
     cost: float | None = None
+    rung: Rung = ""
 
 
 class CallFailed(Fact, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""Who may ask the engine now."""
+"""Who may ask the engine now: policies, limits, budgets."""

@@ -1,11 +1,31 @@
-"""A bound on tokens: reserved before a request goes out, settled when it is back."""
+"""Bounds on tokens: reserved before a request goes out, settled when it is back.
+
+Over what an agent may use in a run stands a ladder, taken one rung at a time: a shorter reply, a
+cheaper model, others shown as summaries, and at last a refusal that says what was left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 
+from accord.engine.base import Usage
 from accord.errors import BudgetExceededError
+from accord.log.events import (
+    AttemptFailed,
+    CallCancelled,
+    CallFinished,
+    CallStarted,
+    Envelope,
+    Rung,
+)
+from accord.log.log import Log
+from accord.log.waiters import Waiters
+
+FLOOR_TOKENS = 64
+"""A reply is not cut shorter than this."""
 
 
 class Budget:
@@ -37,7 +57,8 @@ class Budget:
             raise BudgetExceededError(
                 f"{who} may use {tokens:,} tokens, and {self.what} has {max(0, self.left):,} of "
                 f"its {self.tokens:,} left: give it a larger budget, or the agent a smaller "
-                "max_tokens or less to read"
+                "max_tokens or less to read",
+                left=max(0, self.left),
             )
         self._reserved += tokens
         try:
@@ -54,3 +75,128 @@ class Budget:
         self.used += tokens
         if self._outer is not None:
             self._outer.settle(tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a request would use.
+
+    ``cuts`` says that a shorter reply is of use, ``weight`` what a token of the cheaper model
+    counts; None without one.
+    """
+
+    prompt: int
+    max_tokens: int
+    cuts: bool = True
+    weight: float | None = None
+
+    @property
+    def least(self) -> int:
+        """The shortest reply that is of use."""
+        return min(self.max_tokens, FLOOR_TOKENS) if self.cuts else self.max_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a request fits: on which rung of the ladder, with how long a reply."""
+
+    max_tokens: int
+    rung: Rung = ""
+
+
+def fit(wanted: Wanted, left: float) -> Fit | None:
+    """The first rung on which ``left`` tokens are enough; None if there is none."""
+    if wanted.prompt + wanted.max_tokens <= left:
+        return Fit(max_tokens=wanted.max_tokens)
+    if wanted.prompt + wanted.least <= left:
+        return Fit(max_tokens=int(left) - wanted.prompt, rung="shorter")
+    if wanted.weight is not None:
+        room = int(left / wanted.weight) - wanted.prompt
+        if room >= wanted.least:
+            return Fit(max_tokens=min(wanted.max_tokens, room), rung="cheaper")
+    return None
+
+
+class Spending:
+    """What the requests of each agent have used: a :class:`accord.log.log.Fold`."""
+
+    def __init__(self) -> None:
+        self.own: Counter[str] = Counter()
+        self.cheaper: Counter[str] = Counter()
+        """On the cheaper model."""
+        self._open: dict[int, str] = {}
+
+    def add(self, envelope: Envelope) -> None:
+        """Take in the next event."""
+        match envelope.event:
+            case CallStarted(kind="request", name=name):
+                self._open[envelope.seq] = name
+            case CallFinished(call=call, usage=usage, rung=rung):
+                self._book(call, usage, self.cheaper if rung == "cheaper" else self.own)
+            case CallCancelled(call=call, usage=usage) | AttemptFailed(call=call, usage=usage):
+                self._book(call, usage, self.own)
+            case _:
+                pass
+
+    def _book(self, call: int, usage: Usage | None, where: Counter[str]) -> None:
+        if usage is not None and call in self._open:
+            where[self._open[call]] += usage.prompt + usage.completion
+
+    def used(self, agent: str, weight: float | None) -> float:
+        """What counts as used by ``agent``."""
+        return self.own[agent] + self.cheaper[agent] * (1.0 if weight is None else weight)
+
+
+class Allowance:
+    """The tokens that one agent may use in one run. What it has used is read off the log."""
+
+    def __init__(self, tokens: int, agent: str, log: Log) -> None:
+        self.tokens = tokens
+        self._agent = agent
+        self._log = log
+        self._reserved = 0.0
+        self._freed = Waiters()
+
+    def left(self, weight: float | None) -> float:
+        """What is neither used nor reserved."""
+        return self.tokens - self._used(weight) - self._reserved
+
+    @property
+    def share(self) -> float:
+        """How much of it is used."""
+        return self._used(None) / self.tokens
+
+    @asynccontextmanager
+    async def held(self, wanted: Wanted) -> AsyncGenerator[Fit]:
+        """Hold back what a request may use, on the rung that it gets, while it is under way.
+
+        Before it gets less than it wants, it waits for what others of the agent have reserved.
+        Raises :class:`accord.errors.BudgetExceededError` below the last rung.
+        """
+        weight = wanted.weight
+        while wanted.prompt + wanted.max_tokens > self.left(weight) and self._reserved:
+            await self._freed.wait()
+        found = fit(wanted, self.left(weight))
+        if found is None:
+            raise self._exceeded(wanted)
+        counts = weight if found.rung == "cheaper" and weight is not None else 1.0
+        tokens = (wanted.prompt + found.max_tokens) * counts
+        self._reserved += tokens
+        try:
+            yield found
+        finally:
+            self._reserved -= tokens
+            self._freed.wake()
+
+    def _used(self, weight: float | None) -> float:
+        return self._log.fold(Spending).used(self._agent, weight)
+
+    def _exceeded(self, wanted: Wanted) -> BudgetExceededError:
+        left = max(0, int(self.left(wanted.weight)))
+        least = wanted.prompt + wanted.least
+        return BudgetExceededError(
+            f"a request of {self._agent!r} takes at least {least:,} tokens, and of its budget of "
+            f"{self.tokens:,} for run {self._log.run} {left:,} are left: give the agent a larger "
+            "budget, a cheaper model to fall back on (cheaper=), or less to read",
+            left=left,
+        )

@@ -299,6 +299,7 @@ class _Life:
 
         async def body(scope: CallScope) -> Any:
             scope.agent = actor.name
+            scope.askers = lambda: self._askers(scope, message.id)
             return await with_attempts(
                 scope,
                 lambda _inner: actor.handler(self.state(scope.start), message),
@@ -321,6 +322,11 @@ class _Life:
         if message.asks:
             await reply(message, failure, sender=actor.name)
         return False
+
+    def _askers(self, scope: CallScope, handled: int) -> list[Scope]:
+        """Who waits for what the actor does now: also those who have to wait until it is done."""
+        askers = scope.execution.askers
+        return [askers[each] for each in (handled, *self._box.waiting) if each in askers]
 
 
 class _StandstillError(Exception):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from accord.engine.shapes import items, mapping
+from accord.engine.sim.reply import minimal
 
 if TYPE_CHECKING:
     from accord.engine.base import ToolCall
@@ -160,56 +161,6 @@ def echo(request: Received, *, delay_s: float = 0.0) -> Answer:
     script = cast("Callable[[Received], Answer]", text(*kept, usage=usage, finish_reason=reason))
     answer = script(request)
     return Answer(parts=[delay_s, *answer.parts], headers=answer.headers)
-
-
-def minimal(schema: Mapping[str, Any]) -> Any:
-    """A small value that the JSON schema allows: required properties only, arrays of one item.
-
-    Arrays have one item where they may, so that a flow that fans out over one does something.
-    """
-    return _minimal(schema, schema, 0)
-
-
-_DEEPEST = 12
-
-
-def _minimal(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
-    if "$ref" in schema:
-        schema = _resolve(str(schema["$ref"]), root)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return _minimal(schema[key][-1 if depth > _DEEPEST else 0], root, depth + 1)
-    kind: Any = schema.get("type", "object" if "properties" in schema else "string")
-    match next(iter(items(kind)), kind):
-        case "object":
-            properties = schema.get("properties", {})
-            required = schema.get("required", ())
-            return {name: _minimal(properties.get(name, {}), root, depth + 1) for name in required}
-        case "array":
-            least = schema.get("minItems", 0)
-            count = least if depth > _DEEPEST else min(max(least, 1), schema.get("maxItems", 1))
-            return [_minimal(schema.get("items", {}), root, depth + 1) for _ in range(count)]
-        case "integer" | "number":
-            above = schema.get("exclusiveMinimum")
-            return schema.get("minimum", 0 if above is None else above + 1)
-        case "boolean":
-            return False
-        case "null":
-            return None
-        case _:
-            return "text".ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength", None)]
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = root
-    for step in reference.removeprefix("#").strip("/").split("/"):
-        found = found[step] if step else found
-    return found
 
 
 def _chunk(

@@ -18,10 +18,11 @@ _PIECES = re.compile(
     r"|(?P<signs>[!-/:-@\[-`{-~]{1,2})|(?P<other>.)",
     re.DOTALL,
 )
+_PARAGRAPH = re.compile(r"\n\n(?=\S)")
 LETTERS_A_TOKEN = 6
 LONG, HUGE = 40, 50_000
-"""Between them, in characters, the same text is counted once while it stays in use: agents show
-what others wrote again and again."""
+"""Between them, in characters, the same paragraph is counted once while it stays in use: agents
+show what others wrote again and again."""
 
 
 def estimate(text: str) -> int:
@@ -29,10 +30,22 @@ def estimate(text: str) -> int:
 
     Rounded up, so that a text is never estimated larger than its parts together.
     """
-    return _remembered(text) if LONG < len(text) < HUGE else _count(text)
+    tenths, start = 0, 0
+    if len(text) > LONG:
+        # No piece reaches over the end of a run of spaces, so paragraphs add up to the whole.
+        for gap in _PARAGRAPH.finditer(text):
+            tenths += _tenths_of(text[start : gap.end()])
+            start = gap.end()
+    tenths += _tenths_of(text[start:])
+    return max(1, -(-tenths // 10)) if text else 0
 
 
-def _count(text: str) -> int:
+def _tenths_of(text: str) -> int:
+    return _remembered(text) if LONG < len(text) < HUGE else _tenths(text)
+
+
+def _tenths(text: str) -> int:
+    """Tenths of a token."""
     tenths = 0
     for piece in _PIECES.finditer(text):
         match piece.lastgroup:
@@ -45,7 +58,7 @@ def _count(text: str) -> int:
                 tenths += len(piece.group().encode("utf-8", "surrogatepass")) * 5
             case _:
                 tenths += 10
-    return max(1, -(-tenths // 10)) if text else 0
+    return tenths
 
 
-_remembered = lru_cache(maxsize=4096)(_count)
+_remembered = lru_cache(maxsize=4096)(_tenths)

@@ -1,0 +1,353 @@
+"""The simulated engine: replicas behind the one-method door, on the running loop's clock.
+
+On a virtual loop its minutes take milliseconds, and the same requests at the same times get the
+same answers at the same times. On a real loop it takes the time that it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import blake2b
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+from accord.engine.base import Capabilities, Reply, TextDelta, Timings, Usage
+from accord.engine.prefix import rendered
+from accord.engine.sim.replica import SOON_S, Counters, Job, Replica
+from accord.engine.sim.reply import Replies, default_reply, words
+from accord.errors import (
+    ContextTooLongError,
+    EngineTimeoutError,
+    EngineUnavailableError,
+    RateLimitedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from accord.engine.base import Request
+    from accord.engine.sim.profile import Profile
+
+Routing = Literal["prefix", "least_loaded", "round_robin"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """How often a request goes wrong, each as a share of all; and how.
+
+    ``slow`` requests are held back for ``slow_s`` before they begin, as by a replica that has to
+    wake up; ``refused`` ones are 429 with a retry-after of a second, ``error`` is a 500,
+    ``timeout`` answers nothing for ``timeout_s``, ``disconnect`` ends in the middle of a reply.
+    """
+
+    slow: float = 0.0
+    slow_s: float = 30.0
+    refused: float = 0.0
+    error: float = 0.0
+    timeout: float = 0.0
+    timeout_s: float = 120.0
+    disconnect: float = 0.0
+
+    def __post_init__(self) -> None:
+        shares = (self.slow, self.refused, self.error, self.timeout, self.disconnect)
+        if min(shares) < 0 or sum(shares) > 1 or min(self.slow_s, self.timeout_s) < 0:
+            msg = f"shares of faults are at least 0 and together at most 1, not {self}"
+            raise UsageError(msg)
+
+    def drawn(self, random: Random) -> str:
+        """Which of them hits; empty for none."""
+        point = random.random()
+        for name in ("slow", "refused", "error", "timeout", "disconnect"):
+            point -= getattr(self, name)
+            if point < 0:
+                return name
+        return ""
+
+
+class SimEngine:
+    """``replicas`` engines like ``profile``.
+
+    ``replies`` gives the text, or the number of tokens, of each reply; what it and ``faults`` draw
+    follows from the ``seed`` and from the ``prompt`` (``draw_by``), or from who asks (``agent``),
+    so that prompts may differ and replies not. A request goes to the replica that holds most of its
+    prompt, unless that has much more to do (``routing``).
+    Raises UsageError for fewer than one replica.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        replicas: int = 1,
+        routing: Routing = "prefix",
+        seed: int = 0,
+        replies: Replies = default_reply,
+        faults: Faults | None = None,
+        draw_by: Literal["prompt", "agent"] = "prompt",
+        name: str = "",
+    ) -> None:
+        if replicas < 1:
+            msg = f"a simulated engine has at least one replica, not {replicas!r}"
+            raise UsageError(msg)
+        self.profile = profile
+        self.name = name or f"sim:{profile.name}"
+        self._count = replicas
+        self._routing: Routing = routing
+        self._seed = seed
+        self._replies = replies
+        self._faults = faults or Faults()
+        self._draw_by: Literal["prompt", "agent"] = draw_by
+        self._asked: Counter[str] = Counter()
+        self._fleet: _Fleet | None = None
+
+    async def start(self) -> Capabilities:
+        profile = self.profile
+
+        async def count(text: str) -> int:
+            return profile.tokens(len(text.encode("utf-8", "surrogatepass")))
+
+        return Capabilities(
+            model=profile.name,
+            concurrency=profile.concurrency * self._count,
+            window=profile.window,
+            kv_tokens=profile.kv_tokens * self._count,
+            prefix_cache=profile.cache != "none",
+            priority="higher_first",
+            tokenizer=count,
+            prices=profile.prices,
+        )
+
+    async def generate(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Yield the first token's text, the rest, and the reply."""
+        profile, loop = self.profile, asyncio.get_running_loop()
+        random = self._random(request)
+        job, reply = self._job(request, random)
+        fault = self._faults.drawn(random)
+        if fault in ("refused", "error", "timeout"):
+            await self._fail(fault)
+        fleet = self._running(loop)
+        await asyncio.sleep(profile.request_s + (self._faults.slow_s if fault == "slow" else 0))
+        await asyncio.sleep(fleet.door_s())
+        arrival = _Arrival(job, loop)
+        fleet.submit(arrival)
+        try:
+            await arrival.first
+            cut = max(1, len(reply.text) // job.length)
+            yield TextDelta(reply.text[:cut])
+            await arrival.ended
+        finally:
+            fleet.leave(arrival)
+        if fault == "disconnect":
+            msg = f"{self.name} closed the connection in the middle of a reply (a drawn fault)"
+            raise EngineUnavailableError(msg)
+        if reply.text[cut:]:
+            yield TextDelta(reply.text[cut:])
+        yield _measured(job, reply)
+
+    async def close(self) -> None:
+        """Forget the loop, and with it what the replicas hold."""
+        self._fleet = None
+
+    def counters(self) -> Counters:
+        """What the replicas have done since the loop began, together."""
+        replicas = self._fleet.replicas if self._fleet is not None else []
+        return reduce(Counters.plus, (each.counters for each in replicas), Counters())
+
+    def check_integrity(self) -> None:
+        """Count everything anew; raises AssertionError where the books are wrong."""
+        for replica in self._fleet.replicas if self._fleet is not None else []:
+            replica.check_integrity()
+
+    def _random(self, request: Request) -> Random:
+        """Of this request alone: what others ask, and when, changes nothing."""
+        key = request.agent
+        if self._draw_by == "prompt":
+            key = blake2b(rendered(request), digest_size=16).hexdigest()
+        self._asked[key] += 1
+        return Random(f"{self._seed}/{key}/{self._asked[key]}")
+
+    def _job(self, request: Request, random: Random) -> tuple[Job, Reply]:
+        profile = self.profile
+        prompt = rendered(request)
+        size = profile.tokens(len(prompt)) + profile.template_tokens
+        most = min(profile.window, profile.kv_tokens)
+        if size >= most:
+            msg = (
+                f"{self.name} holds {most:,} tokens and the prompt of {request.agent!r} has "
+                f"{size:,}: give it less to read, or take an engine with a larger window"
+            )
+            raise ContextTooLongError(msg, status=400)
+        longest = min(request.max_tokens or most, most - size)
+        reply, length = self._reply(request, random, longest)
+        text = reply.text.encode("utf-8", "surrogatepass")
+        job = Job(prompt=prompt, reply=text, size=size, length=length, priority=request.priority)
+        return job, reply
+
+    def _reply(self, request: Request, random: Random, longest: int) -> tuple[Reply, int]:
+        profile = self.profile
+        said = self._replies(request, random)
+        if isinstance(said, Reply):
+            size = len(said.text.encode("utf-8", "surrogatepass"))
+            return said, max(1, profile.tokens(size))
+        if isinstance(said, int):
+            length = max(1, min(said, longest))
+            text = words(int(length * profile.bytes_a_token), random)
+        else:
+            whole = said.encode("utf-8", "surrogatepass")
+            length = max(1, min(profile.tokens(len(whole)), longest))
+            text = whole[: int(length * profile.bytes_a_token)].decode("utf-8", "ignore")
+        cut = length == longest and (isinstance(said, int) or len(text) < len(said))
+        reason = "length" if cut else "stop"
+        return Reply(text=text, finish_reason=reason, model=profile.name), length
+
+    async def _fail(self, fault: str) -> None:
+        await asyncio.sleep(self.profile.request_s)
+        match fault:
+            case "refused":
+                raise RateLimitedError(
+                    f"{self.name} is asked too often (a drawn fault)", retry_after_s=1.0
+                )
+            case "error":
+                raise EngineUnavailableError(f"{self.name} failed (a drawn fault)", status=500)
+            case _:
+                await asyncio.sleep(self._faults.timeout_s)
+                raise EngineTimeoutError(
+                    f"{self.name} said nothing for {self._faults.timeout_s:g} s (a drawn fault)"
+                )
+
+    def _running(self, loop: asyncio.AbstractEventLoop) -> _Fleet:
+        if self._fleet is None or self._fleet.loop is not loop:
+            self._fleet = _Fleet(self.profile, self._count, self._routing, loop)
+        return self._fleet
+
+
+class _Arrival:
+    """A job, and who waits for it."""
+
+    def __init__(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        self.job = job
+        self.first: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.replica: _Driver | None = None
+
+
+class _Driver:
+    """A replica and its alarm clock."""
+
+    def __init__(self, replica: Replica, loop: asyncio.AbstractEventLoop) -> None:
+        self.replica = replica
+        self._loop = loop
+        self._arrivals: dict[int, _Arrival] = {}
+        self._news: list[tuple[float, asyncio.Future[None]]] = []
+        """What will have happened when the step at work is over."""
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def submit(self, arrival: _Arrival) -> None:
+        self._advance()
+        self.replica.submit(arrival.job, self._loop.time())
+        self._arrivals[arrival.job.number] = arrival
+        self._tick()
+
+    def leave(self, arrival: _Arrival) -> None:
+        if self._arrivals.pop(arrival.job.number, None) is not None:
+            self._advance()
+            self.replica.cancel(arrival.job)
+            self._tick()
+
+    def _tick(self) -> None:
+        self._advance()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        at_s = min((time for time, _ in self._news), default=inf)
+        at_s = min(at_s, self.replica.wake_s())
+        if at_s < inf:
+            self._alarm = self._loop.call_at(at_s, self._tick)
+
+    def _advance(self) -> None:
+        now_s = self._loop.time() + SOON_S
+        for job in self.replica.advance(now_s):
+            arrival = self._arrivals.get(job.number)
+            if arrival is None:
+                continue
+            if job.first_s is not None and not arrival.first.done():
+                self._news.append((job.first_s, arrival.first))
+            if job.ended_s is not None:
+                self._news.append((job.ended_s, arrival.ended))
+                del self._arrivals[job.number]
+        due = [future for time, future in self._news if time <= now_s]
+        self._news = [each for each in self._news if each[0] > now_s]
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+
+
+class _Fleet:
+    """The replicas, on one loop."""
+
+    def __init__(
+        self, profile: Profile, count: int, routing: Routing, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.loop = loop
+        self.replicas = [Replica(profile) for _ in range(count)]
+        self._drivers = [_Driver(replica, loop) for replica in self.replicas]
+        self._routing: Routing = routing
+        self._turn = 0
+        self._profile = profile
+        self._door_free_s = 0.0
+
+    def door_s(self) -> float:
+        """How long one who comes now takes to get in, behind those before it."""
+        now_s = self.loop.time()
+        came_s = max(now_s, self._door_free_s)
+        self._door_free_s = came_s + self._profile.door_s
+        return came_s - now_s
+
+    def submit(self, arrival: _Arrival) -> None:
+        arrival.replica = self._chosen(arrival.job)
+        arrival.replica.submit(arrival)
+
+    def leave(self, arrival: _Arrival) -> None:
+        if arrival.replica is not None:
+            arrival.replica.leave(arrival)
+
+    def _chosen(self, job: Job) -> _Driver:
+        drivers = self._drivers
+        if len(drivers) == 1:
+            return drivers[0]
+        match self._routing:
+            case "round_robin":
+                self._turn += 1
+                return drivers[self._turn % len(drivers)]
+            case "least_loaded":
+                return min(drivers, key=lambda each: each.replica.load)
+            case "prefix":
+                # What is cached there is work that is not done again; so is it weighed.
+                return min(
+                    drivers,
+                    key=lambda each: each.replica.load - each.replica.kv.match(job.prompt),
+                )
+
+
+def _measured(job: Job, reply: Reply) -> Reply:
+    """``reply`` with what the engine says of it."""
+    from msgspec.structs import replace
+
+    assert job.begun_s is not None
+    assert job.first_s is not None
+    assert job.ended_s is not None
+    return replace(
+        reply,
+        usage=Usage(prompt=job.size, completion=job.length, cached=job.hit or 0),
+        timings=Timings(
+            queue_s=job.begun_s - job.arrived_s,
+            prefill_s=job.first_s - job.begun_s,
+            decode_s=job.ended_s - job.first_s,
+        ),
+        id=f"sim-{job.number}",
+    )
