@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields, replace
 from random import Random
+from statistics import median
 from typing import Any, TypeVar
 
 from accord.agent.agent import Agent
@@ -23,7 +24,7 @@ from accord.agent.request import Retry
 from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, send
-from accord.engine.base import Request
+from accord.engine.base import CACHED_PRICE, Request
 from accord.engine.sim.engine import Faults, SimEngine
 from accord.engine.sim.profile import Profile
 from accord.engine.sim.reply import words
@@ -38,7 +39,7 @@ from accord.sync.gather import gather
 T = TypeVar("T")
 
 BRIEF_WORDS = 700
-SECTION_TOKENS = 825
+SECTION_TOKENS = 800
 """40 sections of these are 30,000 words."""
 OUTLINE_LINE_BYTES = 64
 """Of a section in the outline, 16 tokens."""
@@ -60,6 +61,8 @@ PATIENCE_S = 4.0
 
 
 MANAGER = "manager"
+FEW_SEEDS = 9
+"""For the levers: their medians differ by more than noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +207,11 @@ class Outcome:
     """Of the report."""
 
     @property
+    def priced(self) -> float:
+        """Tokens, with cached ones at a tenth."""
+        return self.total - (1 - CACHED_PRICE) * self.cached
+
+    @property
     def overhead(self) -> float:
         """The share of the makespan that is not thinking."""
         return 1 - self.thinking / self.makespan
@@ -234,6 +242,52 @@ def outcome_of(result: Result[dict[str, Any]]) -> Outcome:
         cached=result.tax.tokens.cached,
         words=sum(len(section.split()) for section in result.output["sections"]),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Both wirings side by side. Times are seconds."""
+
+    wirings: dict[str, Wiring]
+    baseline: int
+    """Tokens of one agent that does it all."""
+    makespans: dict[str, list[float]]
+    """By seed."""
+    outcomes: dict[str, Outcome]
+    """Of the run whose makespan is the median."""
+    levers: dict[str, tuple[float, float]]
+    """Median makespans: usual but for it, and Accord's without it."""
+
+
+def compare(crew: Crew, profile: Profile, seeds: range) -> Compared:
+    """Run both wirings on each seed, and each lever on the first few."""
+    wirings = {"usual": USUAL, "Accord": ACCORD}
+    makespans = {name: _makespans(each, crew, profile, seeds) for name, each in wirings.items()}
+    outcomes: dict[str, Outcome] = {}
+    for name, wiring in wirings.items():
+        ordered = sorted(makespans[name])
+        seed = seeds[makespans[name].index(ordered[len(ordered) // 2])]
+        outcomes[name] = outcome_of(run_report(wiring, crew, profile, seed))
+    few = seeds[:FEW_SEEDS]
+    levers = {
+        lever: (
+            median(_makespans(pulled(lever), crew, profile, few)),
+            median(_makespans(without(lever), crew, profile, few)),
+        )
+        for lever in LEVERS
+    }
+    alone = run_alone(crew, profile, seeds[0]).usage
+    return Compared(
+        wirings=wirings,
+        baseline=alone.prompt + alone.completion,
+        makespans=makespans,
+        outcomes=outcomes,
+        levers=levers,
+    )
+
+
+def _makespans(wiring: Wiring, crew: Crew, profile: Profile, seeds: range) -> list[float]:
+    return [makespan_of(run_report(wiring, crew, profile, seed)) for seed in seeds]
 
 
 def run_report(
@@ -382,7 +436,7 @@ class Report:
             name,
             f"You are {name}, one of {self.crew.agents} who write a report. {instructions}",
             shares=shares,
-            max_tokens=4 * SECTION_TOKENS,
+            max_tokens=80 * SECTION_TOKENS // self.crew.sections,
             retry=self._retry,
             coordination=coordination,
         )

@@ -79,21 +79,20 @@ tiny = st.one_of(st.just(0.0), st.floats(min_value=1e-8, max_value=1e-5))
 @settings(max_examples=30, deadline=None)
 @given(
     overhead_s=st.one_of(st.just(0.0), times),
-    weights_s=times,
     token_s=st.floats(min_value=1e-4, max_value=0.01),
     sequence_s=st.one_of(st.just(0.0), times),
     kv_s=tiny,
     attention_s=tiny,
     request_s=st.one_of(st.just(0.0), times),
+    # The bend, in tokens. Between 250 and 700, where nothing is measured, it could be anywhere.
+    bend=st.integers(min_value=0, max_value=250),
 )
-def test_a_profile_is_found_again_in_points_that_it_made(**found: float) -> None:
-    profile = msgspec.structs.replace(LLAMA, **found)
+def test_a_profile_is_found_again_in_points_that_it_made(bend: int, **found: float) -> None:
+    profile = msgspec.structs.replace(LLAMA, weights_s=bend * found["token_s"], **found)
     again = fit(points(profile), KNOWN)
     assert again.fit is not None
     assert again.fit.error < 0.01
-    # Where the lengths measured lie far apart, the bend between weights and arithmetic may be in
-    # many places between them.
-    assert again.fit.held_out_error < 0.15
+    assert again.fit.held_out_error < 0.05
 
 
 def test_each_of_the_times_is_found() -> None:

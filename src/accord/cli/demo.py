@@ -14,12 +14,12 @@ from typing import Any
 from accord.cli.document import document
 from accord.cli.execute import Ending, drive
 from accord.cli.failures import FAILED, SUCCESS, describe
+from accord.cli.folders import check_place, folder_at
 from accord.cli.render import count, tax_lines, times, total
 from accord.cli.streams import Answer, next_command, say
 from accord.cli.tree import cut_replies
 from accord.engine.base import Engine
 from accord.engine.select import select
-from accord.errors import UsageError
 from accord.observe.ledger import add_usages
 from accord.runtime import Result, Runtime
 
@@ -48,11 +48,15 @@ class Results:
 
 def demo_command(options: argparse.Namespace) -> int:
     """``accord demo``."""
+    if options.agents is not None:
+        from accord.cli.demo_large import large_demo_command
+
+        return large_demo_command(options)
     answer, ending, results = Answer(), Ending(), Results()
 
     def work() -> None:
-        folder = _folder(options.out)
-        _check_place(options.json)
+        folder = folder_at(options.out)
+        check_place(options.json)
         engine = select(options.engine, model=options.model)
         say(f"engine: {engine.name}; report and tax table go to {folder}")
         drive(_both(engine, options.log, ending, results))
@@ -89,23 +93,6 @@ async def _both(engine: Engine, log: str | None, ending: Ending, results: Result
 async def _counters(engine: Any) -> dict[str, int] | None:
     counters = getattr(engine, "counters", None)
     return None if counters is None else await counters()
-
-
-def _folder(out: str) -> Path:
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"the folder {out} cannot be made ({error.strerror}); name another with --out"
-        raise UsageError(msg) from error
-    return folder
-
-
-def _check_place(file: str | None) -> None:
-    """A place that cannot be written must not cost the runs first."""
-    if file is not None and not Path(file).absolute().parent.is_dir():
-        msg = f"there is no folder for {file}; make it, or name another file with --json"
-        raise UsageError(msg)
 
 
 def _report(

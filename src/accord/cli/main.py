@@ -99,6 +99,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser)
+    parser.add_argument(
+        "--agents",
+        metavar="N",
+        type=_whole(1),
+        help="instead: a 30,000-word report by so many agents (8 to 512) on a simulated engine, as "
+        "usually wired and as Accord does it",
+    )
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=_whole(1),
+        help="with --agents: runs of each wiring; default: 9",
+    )
     parser.add_argument("--out", metavar="DIR", default="accord-demo", help="for report and tax")
     parser.add_argument("--json", metavar="FILE", help="write all results there; - is stdout")
     _add_log(parser)

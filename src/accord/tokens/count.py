@@ -21,8 +21,8 @@ _PIECES = re.compile(
 _PARAGRAPH = re.compile(r"\n\n(?=\S)")
 LETTERS_A_TOKEN = 6
 LONG, HUGE = 40, 50_000
-"""Between them, in characters, the same paragraph is counted once while it stays in use: agents
-show what others wrote again and again."""
+"""In characters. What is longer than the first is counted once while it stays in use, and so is
+each of its paragraphs: agents show what others wrote again and again. Few huge ones are kept."""
 
 
 def estimate(text: str) -> int:
@@ -30,18 +30,18 @@ def estimate(text: str) -> int:
 
     Rounded up, so that a text is never estimated larger than its parts together.
     """
+    if len(text) <= LONG:
+        return max(1, -(-_tenths(text) // 10)) if text else 0
+    return max(1, -(-(_whole if len(text) < HUGE else _huge)(text) // 10))
+
+
+def _sum_of_paragraphs(text: str) -> int:
+    """Tenths of a token. No piece reaches over the end of a run of spaces, so they add up."""
     tenths, start = 0, 0
-    if len(text) > LONG:
-        # No piece reaches over the end of a run of spaces, so paragraphs add up to the whole.
-        for gap in _PARAGRAPH.finditer(text):
-            tenths += _tenths_of(text[start : gap.end()])
-            start = gap.end()
-    tenths += _tenths_of(text[start:])
-    return max(1, -(-tenths // 10)) if text else 0
-
-
-def _tenths_of(text: str) -> int:
-    return _remembered(text) if LONG < len(text) < HUGE else _tenths(text)
+    for gap in _PARAGRAPH.finditer(text):
+        tenths += _paragraph(text[start : gap.end()])
+        start = gap.end()
+    return tenths + _paragraph(text[start:])
 
 
 def _tenths(text: str) -> int:
@@ -61,4 +61,6 @@ def _tenths(text: str) -> int:
     return tenths
 
 
-_remembered = lru_cache(maxsize=4096)(_tenths)
+_paragraph = lru_cache(maxsize=4096)(_tenths)
+_whole = lru_cache(maxsize=1024)(_sum_of_paragraphs)
+_huge = lru_cache(maxsize=32)(_sum_of_paragraphs)

@@ -308,9 +308,8 @@ class Replica:
         for job, tokens in stretch.reading:
             job.computed += tokens * steps
             self._grow(job)
-            self._publish(job, 0)
-            self._seen.insert(self._text(job)[: int(job.computed * profile.bytes_a_token)])
             if not job.left:
+                self._seen.insert(job.prompt)
                 job.written += 1
                 counters.written += 1
                 if job.first_s is None:
