@@ -83,8 +83,8 @@ def _accord(found: Compared, typical: Outcome) -> list[Row]:
 def _lever(lever: str, alone: float, without: float) -> list[Row]:
     name = lever.replace("_", " ")
     return [
-        Row(what=f"usual, but {name}: makespan", measured=alone, unit="s"),
-        Row(what=f"Accord, but not {name}: makespan", measured=without, unit="s"),
+        Row(what=f"usual, but {name}: saves", measured=alone, unit="s"),
+        Row(what=f"Accord, but not {name}: costs", measured=without, unit="s"),
     ]
 
 

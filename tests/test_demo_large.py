@@ -116,8 +116,9 @@ def test_the_command_prints_the_table_and_writes_the_report(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--agents", "3"), "8 to 512 agents"),
-        (("--agents", "0"), "whole number"),
+        (("--agents", "3"), "at least 8"),
+        (("--agents", "600"), "8 to 512 agents"),
+        (("--seeds", "3"), "goes with --agents"),
         (("--agents", "8", "--engine", "http://127.0.0.1:9/v1"), "simulated engine"),
         (("--agents", "8", "--engine", "sim:nowhere"), "there is no profile"),
     ],

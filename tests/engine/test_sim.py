@@ -301,6 +301,33 @@ def test_replies_depend_on_the_request_and_not_on_what_others_ask() -> None:
     assert replies[2][0].text != mine.text  # asked again, it samples again
 
 
+def test_drawn_by_agent_a_reply_is_the_same_whatever_it_was_asked_and_however_often() -> None:
+    engines = [SimEngine(SMALL, seed=3, draw_by="agent") for _ in range(2)]
+    [(short, _, _)] = at_once(request("short"), engine=engines[0])
+    replies = at_once(request("longer"), request("longer"), request("more"), engine=engines[1])
+    assert replies[0][0].text == replies[1][0].text == short.text
+    assert replies[2][0].text != short.text
+
+
+def test_it_says_of_itself_what_the_scheduler_has_to_know() -> None:
+    async def main(cache: Any) -> Any:
+        return await SimEngine(msgspec.structs.replace(SMALL, cache=cache)).start()
+
+    blocks, slots, none = (run_virtual(main(cache)) for cache in ("blocks", "slots", "none"))
+    assert (blocks.prefix_cache, blocks.slots) == (True, False)
+    assert (slots.prefix_cache, slots.slots) == (True, True)
+    assert not none.prefix_cache
+
+
+def test_a_cache_of_broken_blocks_does_not_hang() -> None:
+    """Its last half block holds nothing."""
+    broken = msgspec.structs.replace(SMALL, kv_tokens=330)
+    engine = SimEngine(broken, replies=lambda *_: Reply(text="x" * 4000))
+    [(reply, _, _)] = at_once(request("x" * 1200), engine=engine)
+    assert reply.usage is not None
+    assert reply.usage.prompt + reply.usage.completion <= 320
+
+
 def test_a_reply_follows_the_schema_and_the_limit() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     [(reply, _, _), (cut, _, _)] = at_once(

@@ -20,6 +20,7 @@ from accord.cli.streams import Answer, next_command, say
 from accord.cli.tree import cut_replies
 from accord.engine.base import Engine
 from accord.engine.select import select
+from accord.errors import UsageError
 from accord.observe.ledger import add_usages
 from accord.runtime import Result, Runtime
 
@@ -52,6 +53,8 @@ def demo_command(options: argparse.Namespace) -> int:
         from accord.cli.demo_large import large_demo_command
 
         return large_demo_command(options)
+    if options.seeds is not None:
+        raise UsageError("--seeds goes with --agents: one engine's demo is one run")
     answer, ending, results = Answer(), Ending(), Results()
 
     def work() -> None:

@@ -102,7 +102,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agents",
         metavar="N",
-        type=_whole(1),
+        type=_whole(8),
         help="instead: a 30,000-word report by so many agents (8 to 512) on a simulated engine, as "
         "usually wired and as Accord does it",
     )

@@ -135,6 +135,15 @@ class PrefixTree:
             return 1 << 62
         return self.capacity - self.reserved - self.held
 
+    def loose(self, prompt: bytes) -> int:
+        """Blocks at the beginning of ``prompt`` that are there and that nobody holds."""
+        node, length, within = self._walk(prompt)
+        count = 0
+        if within and not node.children[prompt[length : length + self.block_bytes]].holders:
+            count = within
+        count += sum(len(each.key) for each in node.up() if not each.holders)
+        return count // self.block_bytes
+
     def make_room(self, blocks: int) -> int:
         """Forget what was used least until ``blocks`` are free; gives how many are, at most."""
         if self.capacity is None:

@@ -15,6 +15,8 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from accord.engine.base import Capabilities, Reply, TextDelta, Timings, Usage
 from accord.engine.prefix import rendered
 from accord.engine.sim.replica import SOON_S, Counters, Job, Replica
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from accord.engine.base import Request
     from accord.engine.sim.profile import Profile
 
-Routing = Literal["prefix", "least_loaded", "round_robin"]
+DrawBy = Literal["prompt", "agent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +74,11 @@ class Faults:
 class SimEngine:
     """``replicas`` engines like ``profile``.
 
-    ``replies`` gives the text, or the number of tokens, of each reply; what it and ``faults`` draw
-    follows from the ``seed`` and from the ``prompt`` (``draw_by``), or from who asks (``agent``),
-    so that prompts may differ and replies not. A request goes to the replica that holds most of its
-    prompt, unless that has much more to do (``routing``).
+    ``replies`` gives the text, or the number of tokens, of each reply. What it and ``faults`` draw
+    follows from the ``seed`` and, by ``draw_by``, from the ``prompt`` and how often it was asked
+    before; or from the ``agent`` and how many other prompts it has sent: then prompts may differ
+    and replies not, and one that is asked again gets the same reply, if not the same fault.
+    A request goes to the replica that holds most of its prompt, unless that has much more to do.
     Raises UsageError for fewer than one replica.
     """
 
@@ -84,11 +87,10 @@ class SimEngine:
         profile: Profile,
         *,
         replicas: int = 1,
-        routing: Routing = "prefix",
         seed: int = 0,
         replies: Replies = default_reply,
         faults: Faults | None = None,
-        draw_by: Literal["prompt", "agent"] = "prompt",
+        draw_by: DrawBy = "prompt",
         name: str = "",
     ) -> None:
         if replicas < 1:
@@ -97,12 +99,13 @@ class SimEngine:
         self.profile = profile
         self.name = name or f"sim:{profile.name}"
         self._count = replicas
-        self._routing: Routing = routing
         self._seed = seed
         self._replies = replies
         self._faults = faults or Faults()
-        self._draw_by: Literal["prompt", "agent"] = draw_by
+        self._draw_by: DrawBy = draw_by
         self._asked: Counter[str] = Counter()
+        self._numbers: dict[str, dict[str, int]] = {}
+        """Of each agent's prompts, in the order in which they first came."""
         self._fleet: _Fleet | None = None
 
     async def start(self) -> Capabilities:
@@ -117,6 +120,7 @@ class SimEngine:
             window=profile.window,
             kv_tokens=profile.kv_tokens * self._count,
             prefix_cache=profile.cache != "none",
+            slots=profile.cache == "slots",
             priority="higher_first",
             tokenizer=count,
             prices=profile.prices,
@@ -125,9 +129,9 @@ class SimEngine:
     async def generate(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Yield the first token's text, the rest, and the reply."""
         profile, loop = self.profile, asyncio.get_running_loop()
-        random = self._random(request)
-        job, reply = self._job(request, random)
-        fault = self._faults.drawn(random)
+        for_reply, for_fault = self._drawn(request)
+        job, reply = self._job(request, for_reply)
+        fault = self._faults.drawn(for_fault)
         if fault in ("refused", "error", "timeout"):
             await self._fail(fault)
         fleet = self._running(loop)
@@ -139,12 +143,12 @@ class SimEngine:
             await arrival.first
             cut = max(1, len(reply.text) // job.length)
             yield TextDelta(reply.text[:cut])
+            if fault == "disconnect":
+                msg = f"{self.name} closed the connection in the middle of a reply (a drawn fault)"
+                raise EngineUnavailableError(msg)
             await arrival.ended
         finally:
             fleet.leave(arrival)
-        if fault == "disconnect":
-            msg = f"{self.name} closed the connection in the middle of a reply (a drawn fault)"
-            raise EngineUnavailableError(msg)
         if reply.text[cut:]:
             yield TextDelta(reply.text[cut:])
         yield _measured(job, reply)
@@ -163,19 +167,23 @@ class SimEngine:
         for replica in self._fleet.replicas if self._fleet is not None else []:
             replica.check_integrity()
 
-    def _random(self, request: Request) -> Random:
-        """Of this request alone: what others ask, and when, changes nothing."""
-        key = request.agent
+    def _drawn(self, request: Request) -> tuple[Random, Random]:
+        """What the reply and what the fault follows from."""
+        digest = blake2b(rendered(request), digest_size=16).hexdigest()
+        self._asked[digest] += 1
+        attempt = f"{self._seed}/{digest}/{self._asked[digest]}"
         if self._draw_by == "prompt":
-            key = blake2b(rendered(request), digest_size=16).hexdigest()
-        self._asked[key] += 1
-        return Random(f"{self._seed}/{key}/{self._asked[key]}")
+            return Random(attempt), Random(f"{attempt}/fault")
+        numbers = self._numbers.setdefault(request.agent, {})
+        number = numbers.setdefault(digest, len(numbers))
+        reply = f"{self._seed}/{request.agent}/{number}"
+        return Random(reply), Random(f"{reply}/fault/{self._asked[digest]}")
 
     def _job(self, request: Request, random: Random) -> tuple[Job, Reply]:
         profile = self.profile
         prompt = rendered(request)
         size = profile.tokens(len(prompt)) + profile.template_tokens
-        most = min(profile.window, profile.kv_tokens)
+        most = min(profile.window, profile.kv_tokens // profile.block_tokens * profile.block_tokens)
         if size >= most:
             msg = (
                 f"{self.name} holds {most:,} tokens and the prompt of {request.agent!r} has "
@@ -193,7 +201,7 @@ class SimEngine:
         said = self._replies(request, random)
         if isinstance(said, Reply):
             size = len(said.text.encode("utf-8", "surrogatepass"))
-            return said, max(1, profile.tokens(size))
+            return said, max(1, min(profile.tokens(size), longest))
         if isinstance(said, int):
             length = max(1, min(said, longest))
             text = words(int(length * profile.bytes_a_token), random)
@@ -222,7 +230,7 @@ class SimEngine:
 
     def _running(self, loop: asyncio.AbstractEventLoop) -> _Fleet:
         if self._fleet is None or self._fleet.loop is not loop:
-            self._fleet = _Fleet(self.profile, self._count, self._routing, loop)
+            self._fleet = _Fleet(self.profile, self._count, loop)
         return self._fleet
 
 
@@ -290,14 +298,10 @@ class _Driver:
 class _Fleet:
     """The replicas, on one loop."""
 
-    def __init__(
-        self, profile: Profile, count: int, routing: Routing, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, profile: Profile, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.replicas = [Replica(profile) for _ in range(count)]
         self._drivers = [_Driver(replica, loop) for replica in self.replicas]
-        self._routing: Routing = routing
-        self._turn = 0
         self._profile = profile
         self._door_free_s = 0.0
 
@@ -317,27 +321,16 @@ class _Fleet:
             arrival.replica.leave(arrival)
 
     def _chosen(self, job: Job) -> _Driver:
-        drivers = self._drivers
-        if len(drivers) == 1:
-            return drivers[0]
-        match self._routing:
-            case "round_robin":
-                self._turn += 1
-                return drivers[self._turn % len(drivers)]
-            case "least_loaded":
-                return min(drivers, key=lambda each: each.replica.load)
-            case "prefix":
-                # What is cached there is work that is not done again; so is it weighed.
-                return min(
-                    drivers,
-                    key=lambda each: each.replica.load - each.replica.kv.match(job.prompt),
-                )
+        if len(self._drivers) == 1:
+            return self._drivers[0]
+        # What is cached there is work that is not done again; so is it weighed.
+        return min(
+            self._drivers, key=lambda each: each.replica.load - each.replica.kv.match(job.prompt)
+        )
 
 
 def _measured(job: Job, reply: Reply) -> Reply:
     """``reply`` with what the engine says of it."""
-    from msgspec.structs import replace
-
     assert job.begun_s is not None
     assert job.first_s is not None
     assert job.ended_s is not None
@@ -349,5 +342,4 @@ def _measured(job: Job, reply: Reply) -> Reply:
             prefill_s=job.first_s - job.begun_s,
             decode_s=job.ended_s - job.first_s,
         ),
-        id=f"sim-{job.number}",
     )

@@ -37,8 +37,11 @@ class Holding:
 class KV(Protocol):
     """What a replica asks of its cache. Texts are bytes, sizes tokens."""
 
-    def begin(self, prompt: bytes, size: int) -> tuple[Holding, int] | None:
-        """Room for a sequence, and how much of its prompt is there already; None if none is."""
+    def begin(self, prompt: bytes, size: int, most: int) -> tuple[Holding, int] | None:
+        """Room for the first ``most`` tokens of a sequence to compute, and how many are there.
+
+        None if there is no room; then nothing has changed.
+        """
         ...
 
     def grow(self, holding: Holding, tokens: int) -> bool:
@@ -75,24 +78,28 @@ class PagedKV:
         self.tree = PrefixTree(
             profile.kv_tokens // profile.block_tokens, block_bytes=profile.block_bytes
         )
-        self._holdings: dict[int, Holding] = {}
+        self._holdings: set[Holding] = set()
 
     def match(self, prompt: bytes) -> int:
         return self.tree.match(prompt) // self.tree.block_bytes * self._size
 
-    def begin(self, prompt: bytes, size: int) -> tuple[Holding, int] | None:
+    def begin(self, prompt: bytes, size: int, most: int) -> tuple[Holding, int] | None:
         holding = Holding()
-        self._holdings[id(holding)] = holding
-        if not self._shares:
-            return holding, 0
-        # Engines always read at least the last token: it gives the first of the reply.
-        whole = min(self.match(prompt), size - 1) // self._size
-        if whole:
-            holding.node = self.tree.insert(prompt[: whole * self.tree.block_bytes])
-            holding.shared = whole
+        if self._shares:
+            # Engines always read at least the last token: it gives the first of the reply.
+            holding.shared = min(self.match(prompt), size - 1) // self._size
+        hit = holding.shared * self._size
+        tokens = min(size, hit + most)
+        prefix = prompt[: holding.shared * self.tree.block_bytes]
+        more = -(-tokens // self._size) - holding.shared
+        if self.tree.room() - self.tree.loose(prefix) < more:
+            return None
+        if prefix:
+            holding.node = self.tree.insert(prefix)
             self.tree.hold(holding.node)
-        holding.tokens = whole * self._size
-        return holding, holding.tokens
+        self._holdings.add(holding)
+        self.grow(holding, tokens)
+        return holding, hit
 
     def grow(self, holding: Holding, tokens: int) -> bool:
         more = -(-tokens // self._size) - holding.shared - holding.own
@@ -124,7 +131,7 @@ class PagedKV:
         self.tree.reserved -= holding.own
         if holding.node is not None:
             self.tree.let_go(holding.node)
-        del self._holdings[id(holding)]
+        self._holdings.discard(holding)
 
     def growth(self, contexts: list[tuple[int, int]], most: int) -> int:
         room = self.tree.room()
@@ -145,9 +152,9 @@ class PagedKV:
 
     def check_integrity(self) -> None:
         self.tree.check_integrity()
-        own = sum(each.own for each in self._holdings.values())
+        own = sum(each.own for each in self._holdings)
         assert own == self.tree.reserved, f"{self.tree.reserved} reserved, {own} with sequences"
-        for each in self._holdings.values():
+        for each in self._holdings:
             needed = -(-each.tokens // self._size)
             assert each.own + each.shared >= needed, "a context without blocks"
             assert each.node is None or each.node.holders > 0, "a prefix that nobody holds"
@@ -191,7 +198,7 @@ class SlotKV:
     def match(self, prompt: bytes) -> int:
         return max(self._tokens(_common(slot.text, prompt)) for slot in self._slots)
 
-    def begin(self, prompt: bytes, size: int) -> tuple[Holding, int] | None:
+    def begin(self, prompt: bytes, size: int, most: int) -> tuple[Holding, int] | None:
         free = [slot for slot in self._slots if not slot.busy]
         if not free:
             return None
@@ -205,7 +212,9 @@ class SlotKV:
         slot.busy = True
         holding = Holding()
         holding.slot = slot
-        return holding, min(self._tokens(_common(slot.text, prompt)), size - 1)
+        hit = min(self._tokens(_common(slot.text, prompt)), size - 1)
+        self.grow(holding, min(size, hit + most))
+        return holding, hit
 
     def grow(self, holding: Holding, tokens: int) -> bool:
         assert holding.slot is not None

@@ -23,6 +23,8 @@ from accord.engine.sim.profile import Batch
 if TYPE_CHECKING:
     from accord.engine.sim.profile import Profile
 
+REMEMBERS = 32
+"""Caches full of what has been computed, to tell what is computed again."""
 SOON_S = 1e-9
 """Times that are nearer to each other than this are the same."""
 
@@ -118,8 +120,9 @@ class Replica:
         self._count = 0
         self.load = 0
         """Tokens still to be computed, of prompts, or written."""
-        self._seen = PrefixTree(block_bytes=self.profile.block_bytes)
-        """All that has ever been computed: what of it is computed again was forgotten."""
+        blocks = self.profile.kv_tokens // self.profile.block_tokens
+        self._seen = PrefixTree(REMEMBERS * blocks, block_bytes=self.profile.block_bytes)
+        """What has been computed: what of it is computed again was forgotten meanwhile."""
 
     def submit(self, job: Job, now_s: float) -> None:
         """``job`` arrives."""
@@ -213,11 +216,15 @@ class Replica:
             reading.append((job, tokens))
             self._publish(job, tokens)
         if not writing and not reading:
+            assert self.running or not self.waiting, "one that fits nowhere was let in"
             return None
-        return self._stretch_of(writing, reading)
+        stretch = self._stretch_of(writing, reading)
+        if crowded:
+            stretch.steps = 1  # what was given back is there for others in the next step
+        return stretch
 
     def _publish(self, job: Job, tokens: int) -> None:
-        """Others find what a step reads from the moment on that it is planned: it comes first."""
+        """Others find what a step reads as soon as it is planned: a step that is planned runs."""
         assert job.holding is not None
         self.kv.publish(job.holding, self._text(job), job.computed + tokens)
 
@@ -242,19 +249,17 @@ class Replica:
     def _leave(self, job: Job) -> None:
         assert job.holding is not None
         self.running.remove(job)
-        self.kv.end(job.holding, self._text(job), job.computed)
+        text = self._text(job)
+        self._seen.insert(text[: int(job.computed * self.profile.bytes_a_token)])
+        self.kv.end(job.holding, text, job.computed)
         job.holding = None
 
     def _begin(self, job: Job, budget: int) -> bool:
         text = self._text(job)
-        begun = self.kv.begin(text, job.size + job.written)
+        begun = self.kv.begin(text, job.size + job.written, budget)
         if begun is None:
             return False
         holding, hit = begun
-        tokens = min(job.size + job.written - hit, budget)
-        if not self.kv.grow(holding, hit + tokens):
-            self.kv.end(holding, b"", 0)
-            return False
         self.waiting.remove(job)
         self.running.append(job)
         job.holding, job.computed = holding, hit
@@ -284,7 +289,7 @@ class Replica:
         elif len(reading) == 1:
             job, chunk = reading[0]
             steps = max(1, (job.left - 1) // chunk)
-            steps = min(steps, *(self._steps_left(each) for each in writing), steps)
+            steps = min([steps, *(self._steps_left(each) for each in writing)])
         if steps > 1:
             contexts = [(job.computed, 1) for job in writing]
             contexts += [(job.computed, each) for job, each in reading]
@@ -309,7 +314,6 @@ class Replica:
             job.computed += tokens * steps
             self._grow(job)
             if not job.left:
-                self._seen.insert(job.prompt)
                 job.written += 1
                 counters.written += 1
                 if job.first_s is None:
@@ -324,7 +328,6 @@ class Replica:
             job.ended_s = self._at_s
             self._leave(job)
             self.load -= job.todo
-            self._seen.insert(self._text(job))
         return [*(job for job in news if job.ended_s is None), *ended]
 
     def _grow(self, job: Job) -> None:
