@@ -413,3 +413,44 @@ def test_faults_that_cannot_be_are_refused(make: Callable[[], Faults]) -> None:
 def test_it_takes_at_least_one_replica() -> None:
     with pytest.raises(UsageError, match="at least one replica"):
         SimEngine(SMALL, replicas=0)
+
+
+def spoil_blocks(replica: Replica) -> None:
+    replica.kv.tree.blocks += 1  # type: ignore[attr-defined]
+
+
+def spoil_reserved(replica: Replica) -> None:
+    replica.kv.tree.reserved += 1  # type: ignore[attr-defined]
+
+
+def spoil_load(replica: Replica) -> None:
+    replica.load -= 1
+
+
+def spoil_holding(replica: Replica) -> None:
+    holding = replica.running[0].holding
+    assert holding is not None
+    holding.own = 0
+
+
+def spoil_holders(replica: Replica) -> None:
+    holding = replica.running[0].holding
+    assert holding is not None
+    assert holding.node is not None
+    holding.node.holders = 0
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_blocks, spoil_reserved, spoil_load, spoil_holding, spoil_holders]
+)
+def test_books_that_are_wrong_are_found_out(spoil: Callable[[Replica], None]) -> None:
+    """``check_integrity`` checks: each figure, changed by one, is noticed."""
+    replica = Replica(SMALL)
+    for at_s, job in jobs_of(1, 6):
+        replica.advance(at_s)
+        replica.submit(job, at_s)
+    replica.advance(at_s + 0.02)
+    replica.check_integrity()
+    spoil(replica)
+    with pytest.raises(AssertionError):
+        replica.check_integrity()
