@@ -88,12 +88,13 @@ class Runtime:
     Who may ask the engine when:
 
     ``policy``          a name, see :mod:`accord.schedule.policy`, or ``(ticket, now_s) -> key``
-    ``limits``          :class:`accord.schedule.limits.Limits` per agent, run and tenant
+    ``limits``          :class:`accord.schedule.limits.Limits` per agent, run and tenant; runtimes
+                        that are given the same object share them
     ``tenant``          on whose behalf its runs are
     ``admission``       runs wait whose contexts do not fit the engine's cache, if it says its size
     ``single_flight``   of requests that begin alike, one goes ahead
-    ``remaining``       seconds from a request of each agent to the end, for ``critical_path``,
-                        which else reads them off the last run of the same flow
+    ``remaining``       seconds from a request of each agent to the end, for policies that look
+                        ahead; they else read them off the last run of the same flow
 
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
     Closing it closes the engine and the store if it opened them itself; those that were given
@@ -429,7 +430,7 @@ class Runtime:
         """How far it is to the end from each request: as declared, or as the last run had it."""
         if self._remaining is not None:
             return Remaining(by_agent=self._remaining)
-        if self._settings.policy.name != "critical_path":
+        if not self._settings.policy.looks_ahead:
             return Remaining()
         return last_remaining(self.store, flow, self.clock)
 

@@ -26,7 +26,7 @@ from accord.engine.base import (
     Usage,
 )
 from accord.engine.client import ClientEngine
-from accord.engine.failures import retry_after_s
+from accord.engine.failures import refused_field, retry_after_s
 from accord.engine.http import HttpClient
 from accord.engine.local import LocalEngine
 from accord.engine.openai import OpenAIEngine
@@ -358,12 +358,30 @@ def test_stream_options_are_dropped_once_where_they_are_refused() -> None:
         async with StubServer() as stub:
             stub.script(error(400, "Unrecognized request argument: stream_options"))
             engine = OpenAIEngine(stub.url)
-            await collect(engine)
+            with pytest.warns(UserWarning, match="'stream_options'"):
+                await collect(engine)
             await collect(engine)
             await engine.close()
             assert ["stream_options" in r.body for r in stub.requests] == [True, False, False]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"error": {"message": "Unknown parameter: 'priority'.", "param": None}}, "priority"),
+        ({"error": {"message": "no", "param": "service_tier"}}, "service_tier"),
+        ({"detail": [{"loc": ["body", "priority"], "msg": "Extra", "input": 1}]}, "priority"),
+        ({"message": "[{'type': 'extra_forbidden', 'loc': ('body', 'priority')}]"}, "priority"),
+        ({"message": "Got priority 5 but Priority scheduling is not enabled."}, "priority"),
+        ({"error": {"message": "Invalid prompt: unknown, the priority is not ours"}}, None),
+        ({"detail": [{"loc": ["body", "messages"], "input": "of high priority"}]}, None),
+        ("priority", None),
+    ],
+)
+def test_a_field_is_refused_by_name_and_not_by_what_is_quoted(said: Any, field: str) -> None:
+    assert refused_field(json.dumps(said), ("priority", "service_tier")) == field
 
 
 def test_connections_are_kept_alive_and_the_key_is_sent() -> None:

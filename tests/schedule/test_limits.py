@@ -11,11 +11,20 @@ from hypothesis import strategies as st
 
 from accord import Agent, Blackboard, Runtime, gather
 from accord.clock import VirtualClock, run_virtual
-from accord.engine.base import Reply, Request, Usage
-from accord.errors import BudgetExceededError, UsageError
-from accord.log.events import CallFinished, CallStarted
+from accord.engine.base import Capabilities, Reply, Request, Usage
+from accord.errors import BudgetExceededError, RateLimitedError, UsageError
+from accord.log.events import (
+    NOTHING,
+    AttemptFailed,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallStarted,
+    Envelope,
+    ErrorRecord,
+)
 from accord.log.store.memory import MemoryStore
-from accord.schedule.budget import Budget
+from accord.schedule.budget import Budget, Spending
 from accord.schedule.limits import Limit, Limits
 from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler, Settings
@@ -136,6 +145,115 @@ def test_a_limit_counts_over_all_engines() -> None:
 
     limits = Limits(run=Limit(tokens=100))
     assert work(flow, ScriptedEngine(reply), limits=limits).output == 60.0
+
+
+def go(jobs: list[tuple[float, str, str, int, float]], limits: Limits, **options: Any) -> Any:
+    """When each was sent, or refused; each is (asked at, run, agent, tokens, takes)."""
+    sent: list[float | BudgetExceededError] = []
+
+    async def job(scheduler: Scheduler, n: int, after_s: float, *asked: Any) -> None:
+        run, agent, tokens, takes_s = asked
+        await asyncio.sleep(after_s)
+        try:
+            async with scheduler.place(Ask(run=run, agent=agent, prefill=tokens)) as place:
+                sent[n] = asyncio.get_running_loop().time()
+                await asyncio.sleep(abs(takes_s))
+                if takes_s < 0:
+                    raise RateLimitedError("no")  # noqa: TRY301  # as an engine would
+                place.settle(tokens, 0)
+        except RateLimitedError:
+            pass
+        except BudgetExceededError:
+            sent[n] = -asyncio.get_running_loop().time()
+
+    async def main() -> None:
+        engine = ScriptedEngine(capabilities=Capabilities(**options))
+        scheduler = Scheduler(engine, Settings(limits=limits))
+        async with asyncio.TaskGroup() as group:
+            for n, each in enumerate(jobs):
+                sent.append(-1.0)
+                group.create_task(job(scheduler, n, *each))
+
+    run_virtual(main())
+    return sent
+
+
+def test_a_request_that_came_to_nothing_was_one() -> None:
+    """Its tokens are given back."""
+    limits = Limits(agent=Limit(requests=2, tokens=100, per_s=10.0))
+    jobs = [(float(n), "r", "a", 80, -0.5) for n in range(3)]
+    assert go(jobs, limits) == [0.0, 1.0, 10.0]
+
+
+def test_patience_ends_also_while_no_place_is_free() -> None:
+    limits = Limits(agent=Limit(tokens=100, patience_s=5.0))
+    jobs = [(0.0, "r", "a", 90, 100.0), (1.0, "r", "a", 90, 1.0)]
+    for concurrency in (1, 2):
+        assert go(jobs, limits, concurrency=concurrency) == [0.0, -6.0]
+
+
+def test_nobody_goes_past_one_that_waits_for_several_limits() -> None:
+    agent, run = Limit(tokens=100), Limit(tokens=100, per_s=120.0)
+    jobs = [
+        (0.0, "r", "a", 60, 1.0),
+        (1.0, "r", "a", 60, 1.0),
+        (2.0, "q", "a", 40, 1.0),
+    ]
+    assert go(jobs, Limits(agent=agent, run=run)) == [0.0, 120.0, 120.0]
+
+
+def test_limits_last_over_the_loops_of_sync_runs() -> None:
+    limits = Limits(tenant=Limit(requests=1, patience_s=0.0))
+    runtime = Runtime(engine=ScriptedEngine("ok"), log=MemoryStore(), limits=limits)
+    runtime.run(Agent("a"), "go")
+    with pytest.raises(BudgetExceededError):
+        runtime.run(Agent("a"), "go")
+
+
+def test_a_virtual_loop_that_begins_anew_owes_nothing() -> None:
+    limits = Limits(agent=Limit(tokens=100))
+    jobs = [(n * 5.0, "r", "a", 60, 1.0) for n in range(2)]
+    assert [go(jobs, limits) for _ in range(2)] == [[0.0, 60.0]] * 2
+
+
+@pytest.mark.parametrize(("tenants", "ends_s"), [("aa", 60.0), ("ab", 0.0)])
+def test_runtimes_given_the_same_limits_share_those_of_a_tenant(
+    tenants: str, ends_s: float
+) -> None:
+    limits = Limits(tenant=Limit(requests=1))
+
+    async def main() -> float:
+        for tenant in tenants:
+            runtime = Runtime(
+                engine=ScriptedEngine("ok"),
+                log=MemoryStore(),
+                clock=VirtualClock(),
+                limits=limits,
+                tenant=tenant,
+            )
+            await runtime.arun(Agent("a"), "go")
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == ends_s
+
+
+def test_room_that_one_scheduler_gives_back_is_had_by_another() -> None:
+    limits = Limits(agent=Limit(tokens=100))
+
+    async def job(used: int) -> float:
+        scheduler = Scheduler(ScriptedEngine(), Settings(limits=limits))
+        async with scheduler.place(Ask(agent="a", prefill=100)) as place:
+            at_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(7.0)
+            place.settle(used, 0)
+        return at_s
+
+    async def main() -> list[float]:
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(job(0)) for _ in range(2)]
+        return [each.result() for each in jobs]
+
+    assert run_virtual(main()) == [0.0, 7.0]
 
 
 @pytest.mark.parametrize(
@@ -269,6 +387,38 @@ def test_a_cut_reply_changes_nothing_that_is_recorded_as_asked() -> None:
 def test_terms_that_cannot_be_are_refused_when_the_agent_is_made(options: Any) -> None:
     with pytest.raises(UsageError, match="agent 'a'"):
         Agent("a", **options)
+
+
+def test_agents_of_one_name_share_what_is_used_each_up_to_its_own_budget() -> None:
+    small, large = (Agent("writer", max_tokens=100, budget=n) for n in (250, 480))
+
+    async def flow() -> Any:
+        return await gather(
+            [agent("go") for _ in range(4) for agent in (large, small)], policy="isolate"
+        )
+
+    result = work(flow, Spender())
+    assert 400 <= result.usage.prompt + result.usage.completion <= 480 + 5 * 9
+
+
+def test_spending_is_known_as_of_any_event_and_on_which_model_also_of_what_failed() -> None:
+    usage = Usage(prompt=10, completion=90)
+    error = ErrorRecord(type="builtins:ValueError", message="x")
+    events = [
+        CallStarted(kind="request", name="a", key=""),
+        AttemptFailed(call=0, attempt=1, error=error, retry_in_s=0.0, usage=usage, rung="cheaper"),
+        CallFinished(call=0, output=NOTHING, usage=usage),
+        CallStarted(kind="request", name="a", key=""),
+        CallCancelled(call=3, usage=usage, rung="cheaper"),
+        CallStarted(kind="request", name="b", key=""),
+        CallFailed(call=5, error=error),
+    ]
+    spending = Spending()
+    for seq, event in enumerate(events):
+        spending.add(Envelope(seq, 0, "", (), event))
+    assert [spending.used("a", 0.5, n) for n in range(6)] == [0.0, 0.0, 50.0, 150.0, 150.0, 200.0]
+    assert (spending.used("a", None), spending.used("b", None)) == (300.0, 0.0)
+    assert not spending._agents
 
 
 def test_an_engine_that_claims_too_much_is_charged_what_it_claims() -> None:

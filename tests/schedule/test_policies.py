@@ -18,7 +18,7 @@ from accord.graph.shape import END, START
 from accord.schedule.admission import PASSING, Resident, admitted
 from accord.schedule.budget import Wanted, fit
 from accord.schedule.concurrency import TRIAL, WINDOW, Concurrency, next_concurrency
-from accord.schedule.policy import POLICIES, Policy, next_of, policy_of, priority, slo
+from accord.schedule.policy import POLICIES, Policy, policy_of, priority, slo
 from accord.schedule.prefix import shared_tokens, waits_for_slot
 from accord.schedule.ticket import Ticket
 
@@ -42,6 +42,10 @@ def queues(draw: Callable[[Any], Any], least: int = 1) -> list[Ticket]:
         )
         for number, arrived_s in enumerate(arrivals)
     ]
+
+
+def next_of(queue: list[Ticket], now_s: float, policy: Policy) -> Ticket:
+    return min(queue, key=lambda ticket: policy.key(ticket, now_s))
 
 
 def order(queue: list[Ticket], policy: Policy, now_s: float = 1000.0) -> list[Ticket]:
@@ -301,6 +305,28 @@ def test_one_burst_of_refusals_cuts_once() -> None:
     assert concurrency.limit == 9
 
 
+def test_a_cut_for_the_slowest_stays_also_where_the_number_grows_at_first() -> None:
+    concurrency = Concurrency(64, cautious=True)
+    for _ in range(WINDOW):
+        concurrency.begun()
+        concurrency.succeeded(2.0, 0)
+    cut = concurrency.limit
+    assert cut < 64
+    concurrency.begun()
+    assert concurrency.limit == cut
+
+
+def test_a_trial_does_not_undo_what_a_refusal_cut_meanwhile() -> None:
+    concurrency = Concurrency(64)
+    for _ in range(WINDOW):
+        concurrency.succeeded(2.0, 0)
+    concurrency.refused(1, 20)
+    assert concurrency.limit == 10
+    for _ in range(TRIAL):
+        concurrency.succeeded(9.0, 2)
+    assert concurrency.limit == 10
+
+
 # -- prefixes
 
 
@@ -317,9 +343,9 @@ def test_what_two_prompts_share_is_where_they_begin_to_differ(
 
 
 def test_a_slot_is_waited_for_if_what_it_holds_is_longer_to_read() -> None:
-    assert waits_for_slot(1740, 0, 24)
-    assert not waits_for_slot(1740, 0, 1000)
-    assert not waits_for_slot(100, 0, 1)
+    assert waits_for_slot(1740, 24)
+    assert not waits_for_slot(1740, 1000)
+    assert not waits_for_slot(100, 1)
 
 
 # -- declared ways

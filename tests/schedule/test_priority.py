@@ -50,7 +50,9 @@ def test_vllm_takes_the_lower_number_first() -> None:
 def test_a_vllm_without_priorities_refuses_once() -> None:
     stub = StubServer(models=VLLM)
     stub.script(error(400, "Got priority -3 but Priority scheduling is not enabled."))
-    assert sent(stub, 3, 3) == [{"priority": -3}, {}, {}]
+    with pytest.warns(UserWarning, match="'priority'") as said:
+        assert sent(stub, 3, 3) == [{"priority": -3}, {}, {}]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(

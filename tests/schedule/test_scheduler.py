@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, TypedDict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accord import Agent, Retry, Runtime, ask, gather, tool
 from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import Capabilities, Reply, Request, TextDelta, ToolCall
 from accord.errors import DeadlinePassedError, RateLimitedError
+from accord.graph.build import StateGraph
+from accord.graph.node import NODE_S
+from accord.graph.shape import END, START
 from accord.log.events import CallFinished, Envelope
 from accord.log.store.memory import MemoryStore
+from accord.schedule.admission import Admission
 from accord.schedule.limits import Limit, Limits
 from accord.schedule.line import Ask, Line
 from accord.schedule.policy import POLICIES, Policy, policy_of, slo
@@ -177,6 +185,7 @@ class Yard:
         self.sent: list[str] = []
         self.at: dict[str, float] = {}
         self.failed: dict[str, BaseException] = {}
+        self.failed_at: dict[str, float] = {}
 
     async def job(
         self,
@@ -207,6 +216,7 @@ class Yard:
                 place.settle(*uses)
         except Exception as error:
             self.failed[name] = error
+            self.failed_at[name] = loop.time()
 
     def run(self, *jobs: dict[str, Any]) -> Yard:
         async def main() -> None:
@@ -217,7 +227,7 @@ class Yard:
         run_virtual(main())
         assert not self.scheduler._line
         assert not self.scheduler._active
-        assert not self.scheduler._ahead
+        assert not len(self.scheduler._following)
         return self
 
 
@@ -302,6 +312,63 @@ def test_a_cancelled_request_leaves_no_trace() -> None:
 
     for after_s in (0.5, 1.0, 1.5):
         run_virtual(main(after_s))
+
+
+def test_one_that_is_cancelled_as_a_place_becomes_free_leaves_it_to_the_next() -> None:
+    async def main() -> Yard:
+        yard = Yard()
+        async with asyncio.TaskGroup() as group:
+            async with yard.scheduler.place(Ask(run="first")):
+                a = group.create_task(yard.job("a"))
+                group.create_task(yard.job("b"))
+                await asyncio.sleep(1.0)
+            a.cancel()  # it hears of it only after it is decided who has the place
+        return yard
+
+    yard = run_virtual(main())
+    assert (yard.sent, yard.at, yard.failed) == (["b"], {"b": 1.0}, {})
+    assert yard.scheduler._active == 0
+
+
+def test_a_lasting_policy_that_fails_leaves_nothing_behind() -> None:
+    def broken(ticket: Ticket, now_s: float) -> tuple[float, ...]:
+        raise KeyError(ticket.agent)
+
+    policy = Policy(name="broken", key=broken, lasting=True)
+    yard = Yard(policy=policy).run({"name": "a", "deadline_s": 9.0}, {"name": "b"})
+    assert [type(yard.failed[name]) for name in "ab"] == [KeyError] * 2
+    assert [each.asking for each in yard.scheduler._admission._tenures.values()] == [0, 0]
+
+
+def test_our_own_faults_are_not_told_as_those_of_requests() -> None:
+    async def main() -> tuple[Yard, list[Any]]:
+        yard, caught = Yard(), list[Any]()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: caught.append(context["exception"]))
+        await yard.scheduler.start()
+        works, yard.scheduler._admission.runs = yard.scheduler._admission.runs, None  # type: ignore[assignment]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(yard.job("a"))
+            await asyncio.sleep(1.0)
+            yard.scheduler._admission.runs = works
+            yard.scheduler.look()
+        return yard, caught
+
+    yard, caught = run_virtual(main())
+    assert [type(each) for each in caught] == [TypeError]
+    assert yard.sent == ["a"]
+
+
+def test_the_next_decision_is_not_put_off_by_a_later_one() -> None:
+    async def main() -> list[float]:
+        scheduler, found = Yard().scheduler, list[float]()
+        for when_s in (5.0, 9.0, 3.0):
+            scheduler._wake_at(when_s)
+            assert scheduler._timer is not None
+            found.append(scheduler._timer.when())
+        return found
+
+    assert run_virtual(main()) == [5.0, 5.0, 3.0]
 
 
 @pytest.mark.parametrize("policy", ["edf", "slo", "fcfs"])
@@ -412,7 +479,100 @@ def test_with_slots_followers_go_one_at_a_time_as_long_as_that_is_quicker() -> N
     assert [*Yard(capabilities=slots).run(*long).at.values()] == [0.0, 1.0, 2.0]
 
 
+def test_nobody_follows_a_leader_that_hangs_for_ever() -> None:
+    """Nothing is known of the engine yet; then that it reads fast."""
+    cache = Capabilities(prefix_cache=True)
+    hangs = {"name": "hangs", "prompt": BRIEF + b"0", "reads_s": 9000.0, "takes_s": 9001.0}
+    others = [
+        {
+            "name": f"{n}",
+            "prompt": BRIEF + b"%d" % n,
+            "after_s": 0.5,
+            "reads_s": 2.0,
+            "takes_s": 3.0,
+        }
+        for n in (1, 2)
+    ]
+    yard = Yard(capabilities=cache).run(hangs, *others)
+    assert [round(yard.at[name], 3) for name in "12"] == [81.92, 83.92]
+    fast = {"name": "fast", "prompt": b"y" * 4096, "reads_s": 0.1}
+    yard = Yard(capabilities=cache).run(hangs, *others, fast)
+    assert yard.at["1"] == 81.92  # it was told when it was sent
+    yard = Yard(capabilities=cache).run(
+        fast, {**hangs, "after_s": 1.0}, *({**job, "after_s": 1.5} for job in others)
+    )
+    assert [round(yard.at[name], 3) for name in "12"] == [6.0, 8.0]
+
+
 # -- admission
+
+
+def asked(admission: Admission, number: int, run: str, prompt: bytes, tokens: int) -> Ticket:
+    ticket = Ticket(number=number, run=run, agent="a", prompt=prompt, prefill=tokens)
+    admission.ask(ticket)
+    return ticket
+
+
+def held(admission: Admission) -> dict[str, int]:
+    return {run: admission._held(each) for run, each in admission._tenures.items()}
+
+
+def test_what_a_run_shares_is_what_its_newest_prompt_shares() -> None:
+    admission = Admission(10_000)
+    asked(admission, 1, "old", BRIEF + b"1", 1024)
+    first = asked(admission, 2, "new", BRIEF + b"2", 1024)
+    assert held(admission) == {"old": 1024, "new": 1}
+    admission.answered(first, 1.0)
+    asked(admission, 3, "new", b"another" * 600, 1050)
+    assert held(admission) == {"old": 1024, "new": 1050}
+
+
+def test_requests_side_by_side_of_one_agent_share_what_they_begin_with() -> None:
+    admission = Admission(10_000)
+    for number in range(3):
+        asked(admission, number, "r", BRIEF + b"%d" % number, 1024)
+    assert held(admission) == {"r": 1026}
+
+
+def test_what_is_shared_counts_with_the_oldest_run_that_still_uses_it() -> None:
+    admission = Admission(10_000)
+    last = [asked(admission, n, run, BRIEF + b"%d" % n, 1024) for n, run in enumerate("abc")][-1]
+    assert held(admission) == {"a": 1024, "b": 1, "c": 1}
+    admission.ended("a")
+    assert held(admission) == {"b": 1024, "c": 1024 - 1023}
+    admission.answered(Ticket(number=1, run="b", agent="a"), 1.0)
+    admission.runs([last], 100.0)  # b has made way
+    assert admission._held(admission._tenures["c"]) == 1024
+
+
+endings = st.binary(max_size=4).map(lambda end: bytes(each % 2 for each in end))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), endings, st.booleans()), max_size=30))
+def test_what_all_hold_is_never_counted_as_less_than_it_is(
+    asks: list[tuple[int, bytes, bool]],
+) -> None:
+    """Runs begin, go on in other words, and end; each byte is counted with one of those left."""
+    admission, prompts = Admission(10_000), dict[str, bytes]()
+    for number, (n, end, ends) in enumerate(asks):
+        run = f"run {n}"
+        if ends:
+            admission.ended(run)
+            prompts.pop(run, None)
+        else:
+            prompts[run] = BRIEF[:1024] + end
+            ticket = asked(admission, number, run, prompts[run], len(prompts[run]))
+            admission.answered(ticket, 0.0)
+        least = {each[:size] for each in prompts.values() for size in range(1, len(each) + 1)}
+        assert sum(held(admission).values()) >= len(least)
+
+
+def test_what_is_shared_is_counted_as_the_prompts_are() -> None:
+    """A language of two tokens to four bytes."""
+    admission = Admission(10_000)
+    for n, run in enumerate("ab"):
+        asked(admission, n, run, BRIEF + b"%d" % n, 2048)
+    assert held(admission) == {"a": 2048, "b": 1}
 
 
 def test_runs_that_do_not_fit_the_cache_wait_at_the_boundary_of_a_call() -> None:
@@ -550,6 +710,67 @@ def test_priority_deadline_and_budget_change_no_key() -> None:
 
 
 # -- learned ways
+
+
+@pytest.mark.parametrize("policy", [slo(), policy_of("critical_path"), None])
+def test_policies_that_look_ahead_are_told_what_the_last_run_took(policy: Policy | None) -> None:
+    seen: list[float] = []
+
+    def own(ticket: Ticket, now_s: float) -> tuple[float, ...]:
+        seen.append(ticket.remaining_s)
+        return policy.key(ticket, now_s) if policy is not None else (0.0,)
+
+    chosen = policy_of(own) if policy is None else replace(policy, key=own)
+
+    async def main() -> None:
+        engine = ScriptedEngine("ok", decode_s=2.0)
+        runtime = Runtime(engine=engine, log=MemoryStore(), clock=VirtualClock(), policy=chosen)
+        for _ in range(2):
+            await runtime.arun(worker, "go")
+
+    run_virtual(main())
+    assert (seen[0], seen[-1]) == (0.0, 2.0)
+
+
+def test_what_a_graph_declares_never_stands_beside_what_was_measured() -> None:
+    """Seconds both; and of one run either all are declared or all are learned."""
+    seen: dict[str, float] = {}
+
+    class State(TypedDict, total=False):
+        x: str
+
+    def node(agent: Agent[str]) -> Any:
+        async def work(state: State) -> State:
+            return {"x": await agent("go")}
+
+        return work
+
+    def own(ticket: Ticket, _now_s: float) -> tuple[float, ...]:
+        seen[ticket.agent] = ticket.remaining_s
+        return (0.0,)
+
+    def flow(*names: str) -> Any:
+        graph = StateGraph(State)
+        for before, name in pairwise([START, *names]):
+            graph.add_node(name, node(Agent(name)))
+            graph.add_edge(before, name)
+        return graph.add_edge(names[-1], END).compile()
+
+    async def main(remaining: dict[str, float] | None) -> None:
+        engine = ScriptedEngine("ok", decode_s=2.0)
+        runtime = Runtime(
+            engine=engine,
+            log=MemoryStore(),
+            clock=VirtualClock(),
+            policy=own,
+            remaining=remaining,
+        )
+        await runtime.arun(flow("b", "c"), {})
+
+    run_virtual(main(None))
+    assert seen == {"b": 2 * NODE_S, "c": NODE_S}
+    run_virtual(main({"b": 7.0}))
+    assert seen == {"b": 7.0, "c": 0.0}
 
 
 def test_the_way_to_the_end_is_read_off_the_last_run_of_the_flow() -> None:

@@ -158,10 +158,8 @@ class AgentCall(Generic[T]):
         if agent.budget is None:
             return None
         wanted = wanted_by(self._request([]), agent.terms, self._engine)
-        spending = Spending()
-        for envelope in self._scope.execution.log.envelopes[:position]:
-            spending.add(envelope)
-        left = agent.budget - spending.used(agent.name, wanted.weight)
+        spending = self._scope.execution.log.fold(Spending)
+        left = agent.budget - spending.used(agent.name, wanted.weight, position)
         return max(0, int(left / (wanted.weight or 1.0)) - wanted.least - wanted.prompt)
 
     async def _in_its_words(self, prompt: Prompt, summariser: Agent[str]) -> Prompt:

@@ -44,7 +44,7 @@ from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
 from accord.flow.scope import CallScope, Tap, current_scope
-from accord.log.events import AttemptFailed, Spent
+from accord.log.events import AttemptFailed, Rung, Spent
 from accord.schedule.budget import Allowance, Fit, Wanted
 from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler
@@ -168,12 +168,12 @@ class _Asking:
 
     async def run(self) -> Measured:
         await self._scheduler.start()  # loading a model is no queueing
-        if self._terms.budget is None:
+        request, budget = self._request, self._terms.budget
+        if budget is None:
             return await self._attempts()
-        execution, request = self._scope.execution, self._request
-        self._allowance = execution.allowance(request.agent, self._terms.budget)
+        self._allowance = self._scope.execution.allowance(request.agent)
         wanted = wanted_by(request, self._terms, self._scheduler.capabilities)
-        async with self._allowance.held(wanted) as self._fit:
+        async with self._allowance.held(wanted, budget) as self._fit:
             return await self._attempts()
 
     async def _attempts(self) -> Measured:
@@ -258,7 +258,7 @@ class _Asking:
     def _asked(self) -> Ask:
         """What the scheduler is told of the request."""
         request, scope = self._request, self._scope
-        execution, allowance = scope.execution, self._allowance
+        execution, allowance, budget = scope.execution, self._allowance, self._terms.budget
         remaining_s = execution.remaining.of(scope.path, request.agent)
         return Ask(
             run=execution.log.run,
@@ -269,7 +269,7 @@ class _Asking:
             deadline_s=self._deadline_s(),
             remaining_s=scope.remaining_s if remaining_s is None else remaining_s,
             priority=lambda: scope.priority,
-            used=lambda: 0.0 if allowance is None else allowance.share,
+            used=lambda: allowance.share(budget) if allowance is not None and budget else 0.0,
         )
 
     def _deadline_s(self) -> float | None:
@@ -309,14 +309,13 @@ class _Asking:
             first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
             total_ns=ended_at - self._sent_at,
         )
-        rung = "" if self._fit is None else self._fit.rung
-        return Measured(reply, usage, reply.timings, spent, self._cost(usage), rung)
+        return Measured(reply, usage, reply.timings, spent, self._cost(usage), self._rung)
 
     def _usage(self, reply: Reply) -> Usage:
         return reply.usage or _estimated(self._request, reply.text, reply.tool_calls)
 
     def _attempt_failed(self, attempt: int, error: EngineError, pause_s: float) -> None:
-        usage, cost = self._partial()
+        usage, cost, rung = self._partial()
         failed = AttemptFailed(
             call=self._scope.start,
             attempt=attempt,
@@ -324,16 +323,21 @@ class _Asking:
             retry_in_s=pause_s,
             usage=usage,
             cost=cost,
+            rung=rung,
         )
         self._text = []
         self._scope.saw_end(self._log.append(self._scope.path, self._scope.take_causes(), failed))
 
-    def _partial(self) -> tuple[Usage | None, float | None]:
+    def _partial(self) -> tuple[Usage | None, float | None, Rung]:
         """What the running attempt has cost: an engine bills what it had begun to send."""
         if not self._text:
-            return None, None
+            return None, None, ""
         usage = _estimated(self._request, "".join(self._text), ())
-        return usage, self._cost(usage)
+        return usage, self._cost(usage), self._rung
+
+    @property
+    def _rung(self) -> Rung:
+        return "" if self._fit is None else self._fit.rung
 
     def _cost(self, usage: Usage) -> float | None:
         prices = self._prices()
@@ -341,7 +345,7 @@ class _Asking:
 
     def _prices(self) -> Prices | None:
         own = self._scheduler.capabilities.prices
-        if own is None or self._fit is None or self._fit.rung != "cheaper":
+        if own is None or self._rung != "cheaper":
             return own
         return prices_of(self._terms.cheaper or "") or own
 

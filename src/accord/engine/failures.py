@@ -7,9 +7,10 @@ Pure functions. Promises: an error that another attempt cannot mend is never a
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from accord.engine.shapes import mapping
 from accord.errors import (
@@ -24,7 +25,7 @@ from accord.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 EXCERPT_CHARS = 200
 
@@ -142,6 +143,40 @@ def says_too_long(text: str) -> bool:
     return any(phrase in lower for phrase in _TOO_LONG)
 
 
+def refused_field(text: str, fields: Iterable[str]) -> str | None:
+    """Which of ``fields`` of the request a refusal is about.
+
+    Servers quote in it what they were sent, prompts too: it does not count that a name occurs.
+    """
+    body = mapping(_json(text))
+    error = mapping(body.get("error")) or body
+    said = [str(error.get("param"))]
+    detail = body.get("detail")
+    for each in cast("list[object]", detail) if isinstance(detail, list) else []:
+        loc = mapping(each).get("loc")
+        said += [str(part) for part in cast("list[object]", loc)] if isinstance(loc, list) else []
+    message = reason(text).lower()
+    return next((f for f in fields if f in said or _names(message, f)), None)
+
+
+def _names(message: str, field: str) -> bool:
+    """OpenAI's and others' "unknown argument: x", vLLM's "x scheduling is not enabled"."""
+    name = rf"[\"'`]?\b{field}\b[\"'`]?"
+    unknown = r"(unrecogni[sz]ed|unknown|unsupported|unexpected|extra|invalid)"
+    what = r"(\w+ )*(argument|parameter|field|key|property|option)s?( \w+)?:? "
+    is_not = rf"(the )?(\w+ )?{name}( \w+)? (is|are) not\b"
+    got = rf"got {field} \S+ but {field} \w+ is not\b"
+    place = rf".{{0,60}}\bloc\W+body\W+{field}\b"
+    return re.match(rf"{unknown} {what}{name}|{is_not}|{got}|{place}", message) is not None
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _rejected(status: int, text: str, about: str) -> RejectedError:
     if status in (400, 413, 422) and says_too_long(text):
         message = f"{about}; send less context or ask for fewer tokens"
@@ -161,11 +196,7 @@ def _wait(about: str, wait_s: float | None) -> str:
 
 def _message(text: str) -> str:
     """The message inside an error body: OpenAI's, FastAPI's or older vLLM's shape."""
-    try:
-        payload: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    body = mapping(payload)
+    body = mapping(_json(text))
     error = body.get("error")
     found = mapping(error).get("message") or error or body.get("message") or body.get("detail")
     if not found:

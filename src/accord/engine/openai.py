@@ -13,12 +13,13 @@ import base64
 import json
 import os
 import urllib.parse
+import warnings
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from accord.engine.base import TextDelta
-from accord.engine.failures import error_for, error_in, reason
+from accord.engine.failures import error_for, error_in, reason, refused_field
 from accord.engine.http import HttpClient, read_all
 from accord.engine.probe import Probe, probe
 from accord.engine.sse import EventDecoder
@@ -130,7 +131,12 @@ class OpenAIEngine:
         except _FieldRefusedError as refused:
             # Remembered, so that each later request is one request. It ends: the next payload has
             # none.
-            self._refused.add(refused.field)
+            if refused.field not in self._refused:
+                self._refused.add(refused.field)
+                warnings.warn(
+                    f"{self.name} does not take {refused.field!r}: it is left out from now on",
+                    stacklevel=2,
+                )
             async with aclosing(self.generate(request)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -193,9 +199,10 @@ class OpenAIEngine:
         asked: Mapping[str, Any],
     ) -> EngineError:
         if response.status in (400, 422):
-            for field in ("stream_options", "priority", "service_tier"):
-                if field in payload and field not in asked and field in text.lower():
-                    return _FieldRefusedError(field, response.status)
+            spare = ("stream_options", "priority", "service_tier")
+            sent = [each for each in spare if each in payload and each not in asked]
+            if (field := refused_field(text, sent)) is not None:
+                return _FieldRefusedError(field, response.status)
         return error_for(
             response.status,
             response.headers,

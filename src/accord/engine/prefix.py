@@ -44,6 +44,20 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def common_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:  # the first `low` bytes are equal, not all `high`
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 class Node:
     """An edge of the tree with what comes behind it."""
 
@@ -200,7 +214,8 @@ class PrefixTree:
             if child is None:
                 return node, length, 0
             if not prompt.startswith(child.key, length):
-                return node, length, _common(child.key, prompt, length, size)
+                common = common_bytes(child.key, prompt[length : length + len(child.key)])
+                return node, length, common // size * size
             node = child
             length += len(child.key)
 
@@ -260,15 +275,3 @@ class PrefixTree:
         del parent.children[leaf.key[: self.block_bytes]]
         leaf.parent = None
         self._may_go(parent)
-
-
-def _common(key: bytes, prompt: bytes, start: int, size: int) -> int:
-    """The length of what ``key`` and ``prompt`` from ``start`` have in common, in whole blocks."""
-    low, high = 0, len(key) // size  # in blocks: the first `low` are equal, not all `high`
-    while high - low > 1:
-        middle = (low + high) // 2
-        if prompt.startswith(key[low * size : middle * size], start + low * size):
-            low = middle
-        else:
-            high = middle
-    return low * size

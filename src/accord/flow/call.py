@@ -296,12 +296,13 @@ def _unfinished(
             unknown=unknown,
             thread_left_running=leaked,
         )
-    usage, cost = inner.partial() if inner.partial is not None else (None, None)
+    usage, cost, rung = inner.partial() if inner.partial is not None else (None, None, "")
     return CallCancelled(
         call=inner.start,
         because=ends_in(error, execution.log),
         usage=usage,
         cost=cost,
+        rung=rung,
         thread_left_running=leaked,
         suspended=isinstance(error, Suspended),
     )

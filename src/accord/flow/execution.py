@@ -73,11 +73,11 @@ class Execution:
     fatal: AccordError | None = None
     """A fault that the flow must not swallow: whatever it does next raises it again."""
 
-    def allowance(self, agent: str, tokens: int) -> Allowance:
-        """What ``agent`` may use in this run."""
+    def allowance(self, agent: str) -> Allowance:
+        """What agents named ``agent`` use in this run."""
         found = self._allowances.get(agent)
-        if found is None or found.tokens != tokens:
-            found = self._allowances[agent] = Allowance(tokens, agent, self.log)
+        if found is None:
+            found = self._allowances[agent] = Allowance(agent, self.log)
         return found
 
     @contextmanager

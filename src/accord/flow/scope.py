@@ -25,7 +25,7 @@ from accord.log.fold import is_within
 if TYPE_CHECKING:
     from accord.engine.base import Usage
     from accord.flow.execution import Execution
-    from accord.log.events import CallKind
+    from accord.log.events import CallKind, Rung
     from accord.schedule.budget import Budget
 
 _AUTOMATIC_NAME = re.compile(r"Task-\d+")
@@ -218,8 +218,8 @@ class CallScope(Scope):
         self.kind: CallKind = kind
         self.attempts = attempts
         """Attempts that an earlier process made of this call."""
-        self.partial: Callable[[], tuple[Usage | None, float | None]] | None = None
-        """What a request has cost so far, in tokens and dollars."""
+        self.partial: Callable[[], tuple[Usage | None, float | None, Rung]] | None = None
+        """What a request has cost so far, in tokens and dollars, and on which rung."""
         self.thread_running = False
         """A thread works for this call; if the call ends first, the thread is left behind."""
 

@@ -29,6 +29,9 @@ class Made(NamedTuple):
     end: int
 
 
+NODE_S = 10.0
+"""What a node is taken to take, in a run of which no earlier one tells: a few short requests."""
+
 Memo = dict[tuple[str, bytes], asyncio.Future[Made | None]]
 """What nodes with ``cache`` have returned, by name and by what they saw."""
 
@@ -63,7 +66,7 @@ class NodeCall:
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
-        scope.remaining_s += self._shape.ways[self._shape.index[node.name]]
+        scope.remaining_s += NODE_S * self._shape.ways[self._shape.index[node.name]]
         if node.priority is not None:
             scope.priority = node.priority
         if node.budget is not None:

@@ -175,6 +175,7 @@ class CallCancelled(Fact, frozen=True, kw_only=True):
     usage: Usage | None = None
     thread_left_running: bool = False
     cost: float | None = None
+    rung: Rung = ""
     suspended: bool = False
     """It waits for a person's answer, and is made again when that is there."""
 
@@ -189,6 +190,7 @@ class AttemptFailed(Fact, frozen=True, kw_only=True):
     usage: Usage | None = None
     """What the engine billed for it, as far as it is known."""
     cost: float | None = None
+    rung: Rung = ""
 
 
 class Joined(Fact, frozen=True, kw_only=True):

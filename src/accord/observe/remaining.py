@@ -30,9 +30,14 @@ class Remaining:
     by_agent: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def of(self, place: str, agent: str) -> float | None:
-        """From the request at ``place``; where that is not known, from one of that agent."""
-        found = self.by_place.get(place)
-        return self.by_agent.get(agent) if found is None else found
+        """From the request at ``place``; where that is not known, from one of that agent; else 0.
+
+        None if nothing is known of the whole run: what is declared in its place is no measurement,
+        and never stands beside one.
+        """
+        if not self.by_place and not self.by_agent:
+            return None
+        return self.by_place.get(place, self.by_agent.get(agent, 0.0))
 
 
 def remaining_of(envelopes: Sequence[Envelope]) -> Remaining:

@@ -6,16 +6,17 @@ cheaper model, others shown as summaries, and at last a refusal that says what w
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from accord.engine.base import Usage
 from accord.errors import BudgetExceededError
 from accord.log.events import (
     AttemptFailed,
     CallCancelled,
+    CallFailed,
     CallFinished,
     CallStarted,
     Envelope,
@@ -118,85 +119,112 @@ def fit(wanted: Wanted, left: float) -> Fit | None:
 
 
 class Spending:
-    """What the requests of each agent have used: a :class:`accord.log.log.Fold`."""
+    """What the requests of each agent have used: a :class:`accord.log.log.Fold`.
+
+    It keeps how that has grown, so that it can say what had been used at any position.
+    """
 
     def __init__(self) -> None:
-        self.own: Counter[str] = Counter()
-        self.cheaper: Counter[str] = Counter()
-        """On the cheaper model."""
-        self._open: dict[int, str] = {}
+        self._agents: dict[int, str] = {}
+        """Of the requests under way, by the number of their call."""
+        self._grown: dict[str, list[_Sum]] = {}
 
     def add(self, envelope: Envelope) -> None:
         """Take in the next event."""
         match envelope.event:
             case CallStarted(kind="request", name=name):
-                self._open[envelope.seq] = name
-            case CallFinished(call=call, usage=usage, rung=rung):
-                self._book(call, usage, self.cheaper if rung == "cheaper" else self.own)
-            case CallCancelled(call=call, usage=usage) | AttemptFailed(call=call, usage=usage):
-                self._book(call, usage, self.own)
+                self._agents[envelope.seq] = name
+            case (
+                CallFinished(call=call, usage=usage, rung=rung)
+                | CallCancelled(call=call, usage=usage, rung=rung)
+                | AttemptFailed(call=call, usage=usage, rung=rung)
+            ) if usage is not None and call in self._agents:
+                tokens = usage.prompt + usage.completion
+                self._book(envelope.seq, self._agents[call], tokens, cheaper=rung == "cheaper")
             case _:
                 pass
+        if isinstance(envelope.event, CallFinished | CallCancelled | CallFailed):
+            self._agents.pop(envelope.event.call, None)
 
-    def _book(self, call: int, usage: Usage | None, where: Counter[str]) -> None:
-        if usage is not None and call in self._open:
-            where[self._open[call]] += usage.prompt + usage.completion
+    def _book(self, seq: int, agent: str, tokens: int, *, cheaper: bool) -> None:
+        sums = self._grown.setdefault(agent, [_Sum(-1, 0, 0)])
+        _, own, other = sums[-1]
+        grown = _Sum(seq, own, other + tokens) if cheaper else _Sum(seq, own + tokens, other)
+        sums.append(grown)
 
-    def used(self, agent: str, weight: float | None) -> float:
-        """What counts as used by ``agent``."""
-        return self.own[agent] + self.cheaper[agent] * (1.0 if weight is None else weight)
+    def used(self, agent: str, weight: float | None, position: int | None = None) -> float:
+        """What counts as used by ``agent``, by events before ``position``."""
+        sums = self._grown.get(agent)
+        if sums is None:
+            return 0.0
+        last = len(sums) if position is None else bisect_left(sums, position, key=_seq)
+        _, own, cheaper = sums[last - 1]
+        return own + cheaper * (1.0 if weight is None else weight)
+
+
+class _Sum(NamedTuple):
+    """Tokens up to an event."""
+
+    seq: int
+    own: int
+    cheaper: int
+
+
+def _seq(grown: _Sum) -> int:
+    return grown.seq
 
 
 class Allowance:
-    """The tokens that one agent may use in one run. What it has used is read off the log."""
+    """The tokens that agents of one name may use in one run. What is used is read off the log.
 
-    def __init__(self, tokens: int, agent: str, log: Log) -> None:
-        self.tokens = tokens
+    Agents of one name share what is used; how much that may be each says for itself.
+    """
+
+    def __init__(self, agent: str, log: Log) -> None:
         self._agent = agent
         self._log = log
         self._reserved = 0.0
         self._freed = Waiters()
 
-    def left(self, weight: float | None) -> float:
-        """What is neither used nor reserved."""
-        return self.tokens - self._used(weight) - self._reserved
-
-    @property
-    def share(self) -> float:
-        """How much of it is used."""
-        return self._used(None) / self.tokens
+    def share(self, tokens: int) -> float:
+        """How much of ``tokens`` is used."""
+        return self._used(None) / tokens
 
     @asynccontextmanager
-    async def held(self, wanted: Wanted) -> AsyncGenerator[Fit]:
-        """Hold back what a request may use, on the rung that it gets, while it is under way.
+    async def held(self, wanted: Wanted, tokens: int) -> AsyncGenerator[Fit]:
+        """Hold back what a request may use of ``tokens``, on the rung that it gets, under way.
 
         Before it gets less than it wants, it waits for what others of the agent have reserved.
         Raises :class:`accord.errors.BudgetExceededError` below the last rung.
         """
         weight = wanted.weight
-        while wanted.prompt + wanted.max_tokens > self.left(weight) and self._reserved:
+        while wanted.prompt + wanted.max_tokens > self._left(tokens, weight) and self._reserved:
             await self._freed.wait()
-        found = fit(wanted, self.left(weight))
+        found = fit(wanted, self._left(tokens, weight))
         if found is None:
-            raise self._exceeded(wanted)
+            raise self._exceeded(wanted, tokens)
         counts = weight if found.rung == "cheaper" and weight is not None else 1.0
-        tokens = (wanted.prompt + found.max_tokens) * counts
-        self._reserved += tokens
+        reserved = (wanted.prompt + found.max_tokens) * counts
+        self._reserved += reserved
         try:
             yield found
         finally:
-            self._reserved -= tokens
+            self._reserved -= reserved
             self._freed.wake()
+
+    def _left(self, tokens: int, weight: float | None) -> float:
+        """What is neither used nor reserved."""
+        return tokens - self._used(weight) - self._reserved
 
     def _used(self, weight: float | None) -> float:
         return self._log.fold(Spending).used(self._agent, weight)
 
-    def _exceeded(self, wanted: Wanted) -> BudgetExceededError:
-        left = max(0, int(self.left(wanted.weight)))
+    def _exceeded(self, wanted: Wanted, tokens: int) -> BudgetExceededError:
+        left = max(0, int(self._left(tokens, wanted.weight)))
         least = wanted.prompt + wanted.least
         return BudgetExceededError(
             f"a request of {self._agent!r} takes at least {least:,} tokens, and of its budget of "
-            f"{self.tokens:,} for run {self._log.run} {left:,} are left: give the agent a larger "
+            f"{tokens:,} for run {self._log.run} {left:,} are left: give the agent a larger "
             "budget, a cheaper model to fall back on (cheaper=), or less to read",
             left=left,
         )

@@ -48,7 +48,7 @@ class Concurrency:
         """Windows before the next cut is tried."""
         self._next_pause = 1
 
-    def admitted(self) -> None:
+    def begun(self) -> None:
         """The engine has begun to answer."""
         if self._grows:
             self.limit = min(self.most, self.limit + 1)
@@ -59,6 +59,8 @@ class Concurrency:
             self.round += 1
             self.limit = max(1, min(self.limit, active) // 2)
             self._successes, self._grows = 0, False
+            self._cut = None  # a trial under way is over: what it undoes is no longer there
+            self._ratios.clear()
 
     def succeeded(self, ratio: float | None, sent_in: int = 0) -> None:
         """A request was answered, in ``ratio`` of the time that it may take, if that is bounded."""
@@ -89,5 +91,5 @@ class Concurrency:
             self._pause -= 1
         else:
             self._cut = self.limit, ratio
-            self.limit = found
+            self.limit, self._grows = found, False
             self.round += 1

@@ -1,13 +1,12 @@
 """The queue in front of an engine, in the order of a policy.
 
-Where tickets keep their order while they wait, each is put in its place once; else all are sorted
-anew for each decision.
+Where tickets keep their order while they wait, the key of each is found once; else those of all
+are found anew for each decision.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,10 +52,16 @@ class Waiting:
     ask: Ask
     ticket: Ticket
     turn: asyncio.Future[Place]
-    key: tuple[Key, int] = ((), 0)
+    key: tuple[Key, int] | None = None
     behind: tuple[Place, Stage] | None = None
     """The request that it lets go ahead, as long as that is where it was."""
-    overdue: asyncio.TimerHandle | None = field(default=None)
+    timers: list[asyncio.TimerHandle] = field(default_factory=list[asyncio.TimerHandle])
+    """At its deadline, and where the patience of a limit ends."""
+
+    def stop_timers(self) -> None:
+        """It waits no more."""
+        for timer in self.timers:
+            timer.cancel()
 
 
 class Line:
@@ -65,6 +70,7 @@ class Line:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._waiting: list[Waiting] = []
+        self._sorted = True
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -73,35 +79,43 @@ class Line:
         return iter(self._waiting)
 
     def add(self, waiting: Waiting) -> None:
-        """Put it in its place."""
-        if self._policy.lasting:
-            self._rank(waiting, 0.0)
-            insort(self._waiting, waiting, key=_key)
-        else:
-            self._waiting.append(waiting)
+        """Put it in the line."""
+        self._waiting.append(waiting)
+        self._sorted = False
 
     def remove(self, waiting: Waiting) -> None:
         """It waits no more; nothing happens if it does not."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
 
-    def sort(self, now_s: float, fresh: Callable[[Waiting], Ticket]) -> None:
-        """Bring a line up to date whose order changes."""
+    def prune(self) -> None:
+        """Drop those who have been cancelled, and whose tasks have not yet heard of it."""
+        self._waiting = [each for each in self._waiting if not each.turn.done()]
+
+    def refresh(self, fresh: Callable[[Waiting], Ticket]) -> None:
+        """Bring up to date what an order goes by that changes."""
         if not self._policy.lasting:
             for each in self._waiting:
                 each.ticket = fresh(each)
-                self._rank(each, now_s)
-            self._waiting.sort(key=_key)
+
+    def sort(self, now_s: float) -> None:
+        """Bring all in their order. Raises what a policy raises."""
+        if self._sorted and self._policy.lasting:
+            return
+        lasting = self._policy.lasting
+        for each in self._waiting:
+            if each.key is None or not lasting:
+                key = self._policy.key(each.ticket, 0.0 if lasting else now_s)
+                each.key = key, each.ticket.number
+        self._waiting.sort(key=_key)
+        self._sorted = True
 
     def lift(self) -> None:
         """Ask again how urgent each is."""
         for each in self._waiting:
             if (priority := each.ask.priority()) != each.ticket.priority:
-                each.ticket = replace(each.ticket, priority=priority)
-                if self._policy.lasting:
-                    self._rank(each, 0.0)
-        if self._policy.lasting:
-            self._waiting.sort(key=_key)
+                each.ticket, each.key = replace(each.ticket, priority=priority), None
+                self._sorted = False
 
     def take(self, may_go: Callable[[Waiting], bool], most: int) -> list[Waiting]:
         """Take out the first ``most`` that may go."""
@@ -116,10 +130,7 @@ class Line:
             del self._waiting[index]
         return found
 
-    def _rank(self, waiting: Waiting, now_s: float) -> None:
-        ticket = waiting.ticket
-        waiting.key = self._policy.key(ticket, now_s), ticket.number
-
 
 def _key(waiting: Waiting) -> tuple[Key, int]:
+    assert waiting.key is not None
     return waiting.key

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
-from accord.schedule.limits import Use, Window
+from accord.schedule.limits import Reservation
 from accord.schedule.ticket import Ticket
 
 Stage = Literal["reading", "writing", "gone"]
@@ -20,7 +20,7 @@ class Place:
         *,
         sent_s: float,
         sent_in: int,
-        uses: Sequence[tuple[Window, Use]],
+        reserved: Reservation,
         warmed: Callable[[Place], None],
     ) -> None:
         self.ticket = ticket
@@ -28,9 +28,13 @@ class Place:
         self.sent_in = sent_in
         """The round of the engine's concurrency."""
         self.stage: Stage = "reading"
+        self.leads_until_s = sent_s
+        """Others may follow it up to then, and no longer."""
+        self.reads = 0
+        """Tokens of its prompt that the engine does not have."""
         self.completion: int | None = None
         self.used: int | None = None
-        self._uses = uses
+        self._reserved = reserved
         self._warmed = warmed
 
     def warm(self) -> None:
@@ -42,12 +46,12 @@ class Place:
     def settle(self, prompt: int, completion: int) -> None:
         """So much was used, by the engine's own count or the best there is."""
         self.completion, self.used = completion, prompt + completion
-        for window, use in self._uses:
-            window.settle(use, self.used)
+        self._reserved.settle(self.used)
 
-    def leave(self) -> None:
-        """It is over. What was reserved and not settled is given back."""
+    def leave(self, *, sent: bool) -> None:
+        """It is over. What was sent counts as a request, also if no tokens of it are known."""
         self.stage = "gone"
-        if self.used is None:
-            for window, use in self._uses:
-                window.give_back(use)
+        if not sent:
+            self._reserved.give_back()
+        elif self.used is None:
+            self._reserved.settle(0)

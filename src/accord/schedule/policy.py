@@ -44,7 +44,8 @@ class Policy:
 
     ``lasting`` says that two tickets keep their order however long they wait, so that the queue
     can be kept sorted. ``target_s`` is how long a request may take where its deadline does not say;
-    ``controls`` lets that steer how many are at the engine at once.
+    ``controls`` lets that steer how many are at the engine at once. ``looks_ahead`` says that the
+    key reads ``remaining_s``, which is looked up when a run begins.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Policy:
     lasting: bool = False
     controls: bool = False
     target_s: float | None = None
+    looks_ahead: bool = True
 
 
 def fcfs(ticket: Ticket, _now_s: float) -> Key:
@@ -95,7 +97,8 @@ def priority(*, aging_s: float = AGING_S) -> Policy:
     """The policy ``priority``, with another pace of aging."""
     if not aging_s > 0:
         raise UsageError(f"aging_s is a time above 0, not {aging_s!r}")
-    return Policy(name="priority", key=partial(aged, aging_s=aging_s), lasting=True)
+    key = partial(aged, aging_s=aging_s)
+    return Policy(name="priority", key=key, lasting=True, looks_ahead=False)
 
 
 def slo(*, target_s: float | None = None) -> Policy:
@@ -111,13 +114,13 @@ def slo(*, target_s: float | None = None) -> Policy:
 POLICIES: dict[str, Policy] = {
     each.name: each
     for each in (
-        Policy(name="fcfs", key=fcfs, lasting=True),
+        Policy(name="fcfs", key=fcfs, lasting=True, looks_ahead=False),
         priority(),
-        Policy(name="budget", key=smallest_share),
+        Policy(name="budget", key=smallest_share, looks_ahead=False),
         slo(),
         Policy(name="critical_path", key=longest_run, lasting=True),
-        Policy(name="least_attained", key=least_attained),
-        Policy(name="edf", key=earliest_deadline, lasting=True),
+        Policy(name="least_attained", key=least_attained, looks_ahead=False),
+        Policy(name="edf", key=earliest_deadline, lasting=True, looks_ahead=False),
     )
 }
 
@@ -133,8 +136,3 @@ def policy_of(given: str | Policy | KeyFunction) -> Policy:
     if not callable(given):
         raise UsageError(f"a policy is a name or a function (ticket, now_s) -> key, not {given!r}")
     return Policy(name=getattr(given, "__name__", "custom"), key=given)
-
-
-def next_of(queue: list[Ticket], now_s: float, policy: Policy) -> Ticket:
-    """Which of ``queue`` goes next."""
-    return min(queue, key=lambda ticket: policy.key(ticket, now_s))

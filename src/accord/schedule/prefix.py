@@ -6,7 +6,7 @@ eight agents on one brief of 1,740 tokens took three times as long as with one a
 
 from __future__ import annotations
 
-from accord.engine.prefix import BYTES_A_TOKEN
+from accord.engine.prefix import BYTES_A_TOKEN, common_bytes
 
 WORTH_TOKENS = 256
 """A shared beginning shorter than this is not worth waiting for."""
@@ -16,17 +16,8 @@ DECODE_COST = 8
 
 
 def shared_tokens(one: bytes, other: bytes) -> int:
-    """How many tokens two prompts begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high // BYTES_A_TOKEN
-    while high - low > 1:  # the first `low` bytes are equal, not all `high`
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low // BYTES_A_TOKEN
+    """How many tokens two prompts begin with alike, about."""
+    return common_bytes(one, other) // BYTES_A_TOKEN
 
 
 def waits_for_leader(shared: int, held: int) -> bool:
@@ -37,9 +28,10 @@ def waits_for_leader(shared: int, held: int) -> bool:
     return shared - held >= WORTH_TOKENS
 
 
-def waits_for_slot(shared: int, written: int, expected: int) -> bool:
+def waits_for_slot(shared: int, expected: int) -> bool:
     """For one that has begun to answer, on an engine whose cache belongs to slots.
 
-    It waits for the slot if reading ``shared`` tokens anew takes longer than what is left to write.
+    It waits for the slot if reading ``shared`` tokens anew takes longer than to write a reply of
+    ``expected``.
     """
-    return shared >= WORTH_TOKENS and (expected - written) * DECODE_COST < shared
+    return shared >= WORTH_TOKENS and expected * DECODE_COST < shared

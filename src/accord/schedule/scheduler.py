@@ -11,26 +11,21 @@ When the engine tells one caller to wait, everybody waits, instead of each findi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from accord.engine.base import Capabilities, Engine
-from accord.engine.prefix import BYTES_A_TOKEN, PrefixTree
 from accord.errors import BudgetExceededError, DeadlinePassedError, RateLimitedError
-from accord.schedule.admission import Resident, Tenure, admitted
+from accord.schedule.admission import Admission
 from accord.schedule.concurrency import DEFAULT_CONCURRENCY, Concurrency
-from accord.schedule.limits import Book, Limits, Room
+from accord.schedule.following import Following
+from accord.schedule.limits import Limits, Short
 from accord.schedule.line import Ask, Line, Waiting
 from accord.schedule.place import Place
 from accord.schedule.policy import POLICIES, Policy
-from accord.schedule.prefix import HEAD_BYTES, shared_tokens, waits_for_leader, waits_for_slot
 from accord.schedule.ticket import Ticket
-
-BLOCK_TOKENS = 16
-MIRROR_BLOCKS = 1 << 16
-"""What an engine is taken to hold where it does not say: about a million tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,35 +65,16 @@ class SchedulerStatistics:
 class Scheduler:
     """Stands in front of one engine, for all agents of all runs of a runtime."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        settings: Settings | None = None,
-        *,
-        book: Book | None = None,
-        freed: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, settings: Settings | None = None) -> None:
         self.engine = engine
         self.capabilities = Capabilities()
         self._settings = settings or Settings()
-        self._book = book or Book(self._settings.limits)
-        self._freed = freed or self.look
-        """Called when a limit may have room again, in front of whatever engine."""
+        self._limits = self._settings.limits
+        self._book = (self._limits or Limits()).book
         self._line = Line(self._settings.policy)
         self._concurrency = Concurrency(DEFAULT_CONCURRENCY)
-        self._mirror = PrefixTree(MIRROR_BLOCKS)
-        """What the engine is taken to hold."""
-        self._asked = PrefixTree(MIRROR_BLOCKS)
-        """What has been asked: whoever comes with the same has it in common with others."""
-        self._ahead: dict[bytes, list[Place]] = {}
-        """Requests that others may follow, by how their prompts begin."""
-        self._tenures: dict[str, Tenure] = {}
-        self._inside: set[str] = set()
-        """The runs that were admitted at the last decision."""
-        self._lengths: dict[str, float] = {}
-        """How long the replies of each agent are, on a running average."""
-        self._sizes: dict[str, float] = {}
-        """How long the contexts of each agent were at the end of a run, likewise."""
+        self._following = Following(self.capabilities, on=False)
+        self._admission = Admission()
         self._held_back: dict[str, int] = {}
         """How many of those that wait are held back, by what, as of the last decision."""
         self._active = self._count = self._refused = self._overdrawn = 0
@@ -116,8 +92,9 @@ class Scheduler:
                     found.concurrency or DEFAULT_CONCURRENCY,
                     cautious=found.refuses and not found.concurrency,
                 )
-                if found.kv_tokens:
-                    self._mirror = PrefixTree(max(1, found.kv_tokens // BLOCK_TOKENS))
+                self._following = Following(found, on=self._settings.single_flight)
+                self._admission = Admission(found.kv_tokens if self._settings.admission else None)
+                self._book.watch(self)
                 self._started = True
         return self.capabilities
 
@@ -145,7 +122,7 @@ class Scheduler:
         else:
             self._succeeded(place)
         finally:
-            self._leave(place)
+            self._leave(place, sent=True)
 
     def cool_down(self, seconds: float) -> None:
         """Nobody asks for ``seconds`` from now."""
@@ -164,12 +141,8 @@ class Scheduler:
 
     def ended(self, run: str) -> None:
         """``run`` asks no more: what it holds of the engine's cache is free for others."""
-        tenure = self._tenures.pop(run, None)
-        if tenure is None:
-            return
-        for agent, context in tenure.contexts.items():
-            _learn(self._sizes, agent, context.newest)
-        self.look()
+        if self._admission.ended(run):
+            self.look()
 
     def statistics(self) -> SchedulerStatistics:
         """How things stand."""
@@ -192,7 +165,6 @@ class Scheduler:
         loop, now_s = asyncio.get_running_loop(), _now()
         if ask.deadline_s is not None and ask.deadline_s <= now_s:
             raise _too_late(ask)
-        tenure = self._tenures.setdefault(ask.run, Tenure(began_s=now_s, last_s=now_s))
         self._count += 1
         ticket = Ticket(
             number=self._count,
@@ -200,7 +172,7 @@ class Scheduler:
             agent=ask.agent,
             tenant=self._settings.tenant,
             arrived_s=now_s,
-            began_s=tenure.began_s,
+            began_s=self._admission.began_s(ask.run, now_s),
             prompt=ask.prompt,
             prefill=ask.prefill,
             decode=ask.decode,
@@ -210,35 +182,37 @@ class Scheduler:
         )
         waiting = Waiting(ask=ask, ticket=ticket, turn=loop.create_future())
         if ask.deadline_s is not None:
-            waiting.overdue = loop.call_at(ask.deadline_s, self._overdue, waiting)
-        tenure.ask(ticket, self._shared(ticket))
+            waiting.timers.append(loop.call_at(ask.deadline_s, self._overdue, waiting))
+        if self._limits is not None:
+            for patience_s in self._book.patiences_s(ticket):
+                if patience_s < inf:
+                    timer = loop.call_at(now_s + patience_s, self._out_of_patience, waiting)
+                    waiting.timers.append(timer)
+        self._admission.ask(ticket)
         self._line.add(waiting)
         self.look()
         return waiting
 
-    def _shared(self, ticket: Ticket) -> int:
-        """Tokens at the beginning of a prompt that others have brought."""
-        if not self._admits:
-            return 0
-        known = self._asked.match(ticket.prompt) // BYTES_A_TOKEN
-        self._asked.insert(ticket.prompt)
-        return known
-
     def _overdue(self, waiting: Waiting) -> None:
-        if not waiting.turn.done():
-            self._line.remove(waiting)
-            waiting.turn.set_exception(_too_late(waiting.ask))
+        self._refuse(waiting, _too_late(waiting.ask))
+
+    def _out_of_patience(self, waiting: Waiting) -> None:
+        """It has waited as long as one of its limits lets it, whatever for."""
+        with self._book.lock:
+            now_s = _now()
+            short = self._book.short(waiting.ticket, now_s)
+        if (error := _no_room(waiting.ticket, short, now_s)) is not None:
+            self._refuse(waiting, error)
 
     def _gave_up(self, waiting: Waiting) -> None:
         """Whoever waited was cancelled, or refused."""
         turn = waiting.turn
         if turn.done() and not turn.cancelled() and turn.exception() is None:
-            self._leave(turn.result())  # it had been given a place in the same moment
+            self._leave(turn.result(), sent=False)  # it had been given a place in the same moment
             return
         self._line.remove(waiting)
-        if waiting.overdue is not None:
-            waiting.overdue.cancel()
-        self._answered(waiting.ticket)
+        waiting.stop_timers()
+        self._admission.answered(waiting.ticket, _now())
         self.look()
 
     def _succeeded(self, place: Place) -> None:
@@ -251,53 +225,62 @@ class Scheduler:
                 may_s = ticket.deadline_s - ticket.arrived_s
             ratio = None if may_s is None else (_now() - ticket.arrived_s) / may_s
         self._concurrency.succeeded(ratio, place.sent_in)
-        if place.used is not None and place.completion is not None:
+        if place.used is not None:
             self._overdrawn += max(0, place.used - ticket.size)
-            _learn(self._lengths, ticket.agent, place.completion)
+        self._following.replied(place)
 
-    def _leave(self, place: Place) -> None:
-        ticket = place.ticket
+    def _leave(self, place: Place, *, sent: bool) -> None:
+        ticket, now_s = place.ticket, _now()
         self._active -= 1
-        place.leave()
-        self._leads_no_more(place)
-        if (tenure := self._tenures.get(ticket.run)) is not None:
-            tenure.attained_s += _now() - place.sent_s
-        self._answered(ticket)
+        place.leave(sent=sent)
+        self._following.gone(place)
+        self._admission.worked(ticket.run, now_s - place.sent_s)
+        self._admission.answered(ticket, now_s)
         self.look()
-        if self._settings.limits is not None:
-            self._freed()
+        if self._limits is not None:
+            self._book.freed()
 
-    def _answered(self, ticket: Ticket) -> None:
-        if (tenure := self._tenures.get(ticket.run)) is not None:
-            tenure.answered(ticket, _now())
+    def _warmed(self, place: Place) -> None:
+        self._concurrency.begun()
+        self._following.read(place, _now())
+        self.look()
 
     # -- deciding
 
     def _decide(self) -> None:
         self._due = False
-        try:
+        with self._book.lock:
             self._fill(_now())
-        except Exception as error:  # noqa: BLE001  # a policy's own fault: those who wait are told
-            for waiting in list(self._line):
-                self._refuse(waiting, error)
 
     def _fill(self, now_s: float) -> None:
         """Give places to those that may have one."""
+        self._held_back = {}
+        self._line.prune()
         if self._cool_until_s > now_s:
             self._wake_at(self._cool_until_s)
             return
         free = self._concurrency.limit - self._active
-        if free <= 0:
+        if free <= 0 or not self._put_in_order(now_s):
             return
-        self._line.sort(now_s, self._fresh)
-        admitted_runs, idle_s = self._admitted(now_s)
-        found = _Pass(now_s=now_s, admitted=admitted_runs, idle_s=idle_s)
+        tickets = (waiting.ticket for waiting in self._line)
+        admitted, idle_s = self._admission.runs(tickets, now_s)
+        found = _Pass(now_s=now_s, admitted=admitted, idle_s=idle_s)
         self._line.take(lambda waiting: self._goes(waiting, found), free)
         self._held_back = found.held_back
         for waiting, error in found.refused:
             self._refuse(waiting, error)
         if found.again_s < inf:
             self._wake_at(found.again_s)
+
+    def _put_in_order(self, now_s: float) -> bool:
+        """Sort the line. If a policy fails, those who wait are told, and nobody waits any more."""
+        self._line.refresh(lambda waiting: self._fresh(waiting, now_s))
+        try:
+            self._line.sort(now_s)
+        except Exception as error:  # noqa: BLE001  # whatever a function of the user's raises
+            for waiting in list(self._line):
+                self._refuse(waiting, error)
+        return bool(self._line)
 
     def _goes(self, waiting: Waiting, found: _Pass) -> bool:
         """Give it a place, unless something holds it back."""
@@ -314,44 +297,44 @@ class Scheduler:
         if found.admitted is not None and ticket.run not in found.admitted:
             found.again_s = min(found.again_s, found.idle_s)
             return "parked"
-        if self._leader_of(waiting) is not None:
+        if (leader := self._following.leader_of(waiting, now_s)) is not None:
+            found.again_s = min(found.again_s, leader.leads_until_s)
             return "following"
-        if self._settings.limits is None:
+        if self._limits is None:
             return ""
-        room = self._book.room(ticket, now_s)
-        if room.at_s is not None and room.at_s - ticket.arrived_s > room.patience_s:
-            found.refused.append((waiting, _no_room(ticket, room, room.at_s - now_s)))
+        short = self._book.short(ticket, now_s)
+        if (error := _no_room(ticket, short, now_s)) is not None:
+            found.refused.append((waiting, error))
             return "limited"
-        if room.at_s is None or room.at_s > now_s:
-            found.short.add(room.whose)
-            found.again_s = min(found.again_s, inf if room.at_s is None else room.at_s)
+        if short:
+            found.short |= {each.whose for each in short}
+            known = [each.at_s for each in short if each.at_s is not None]
+            if len(known) == len(short):
+                found.again_s = min(found.again_s, max(known))
             return "limited"
         return "" if found.short.isdisjoint(self._book.names(ticket)) else "limited"
 
-    def _fresh(self, waiting: Waiting) -> Ticket:
-        ticket, tenure = waiting.ticket, self._tenures.get(waiting.ticket.run)
-        attained_s = 0.0 if tenure is None else tenure.attained_s
-        used = max(self._book.share(ticket, _now()), waiting.ask.used())
+    def _fresh(self, waiting: Waiting, now_s: float) -> Ticket:
+        ticket = waiting.ticket
+        attained_s = self._admission.attained_s(ticket.run)
+        used = max(self._book.share(ticket, now_s), waiting.ask.used())
         if attained_s == ticket.attained_s and used == ticket.used:
             return ticket
         return replace(ticket, attained_s=attained_s, used=used)
 
     def _send(self, waiting: Waiting, now_s: float) -> None:
         """Give it a place."""
-        ticket = waiting.ticket
-        if waiting.overdue is not None:
-            waiting.overdue.cancel()
-        self._active += 1
         place = Place(
-            ticket,
+            waiting.ticket,
             sent_s=now_s,
             sent_in=self._concurrency.round,
-            uses=self._book.reserve(ticket, now_s),
+            reserved=self._book.reserve(waiting.ticket, now_s),
             warmed=self._warmed,
         )
-        if self._follows and len(ticket.prompt) >= HEAD_BYTES:
-            self._ahead.setdefault(ticket.prompt[:HEAD_BYTES], []).append(place)
         waiting.turn.set_result(place)
+        waiting.stop_timers()
+        self._active += 1
+        self._following.sent(place)
 
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
         self._line.remove(waiting)
@@ -359,93 +342,23 @@ class Scheduler:
             waiting.turn.set_exception(error)
 
     def _wake_at(self, when_s: float) -> None:
-        """Decide anew at ``when_s``, unless that happens sooner."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Decide anew at ``when_s``, or sooner."""
         # Timers come up to a nanosecond early: then it must not be the same moment for ever.
         when_s = max(when_s, _now() + 1e-6)
-        self._timer = asyncio.get_running_loop().call_at(when_s, self.look)
+        if self._timer is not None:
+            if self._timer.when() <= when_s:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when_s, self._wake)
 
-    # -- what holds requests back
+    def _wake(self) -> None:
+        self._timer = None
+        self.look()
 
     @property
     def reads_prompts(self) -> bool:
         """It wants to know how prompts begin."""
-        return self._follows or self._admits
-
-    @property
-    def _admits(self) -> bool:
-        return self._settings.admission and self.capabilities.kv_tokens is not None
-
-    @property
-    def _follows(self) -> bool:
-        return self._settings.single_flight and self.capabilities.prefix_cache
-
-    def _admitted(self, now_s: float) -> tuple[set[str] | None, float]:
-        """The runs that fit the engine's cache, None for all; and when one may make way."""
-        kv_tokens = self.capabilities.kv_tokens
-        if not self._admits or kv_tokens is None or len(self._tenures) < 2:
-            return None, inf
-        urgency: dict[str, int] = {}
-        for each in self._line:
-            ticket = each.ticket
-            urgency[ticket.run] = max(ticket.priority, urgency.get(ticket.run, ticket.priority))
-        idle = {run: tenure.idle_until_s(now_s) for run, tenure in self._tenures.items()}
-        runs = [
-            Resident(
-                run=run,
-                tokens=tenure.tokens(self._sizes),
-                priority=urgency.get(run, tenure.priority),
-                began_s=tenure.began_s,
-            )
-            for run, tenure in self._tenures.items()
-            if tenure.asking or idle[run] is not None
-        ]
-        again_s = min((until for until in idle.values() if until is not None), default=inf)
-        self._inside = admitted(runs, kv_tokens, self._inside)
-        return self._inside, again_s
-
-    def _leader_of(self, waiting: Waiting) -> Place | None:
-        """Whom it lets go ahead, for now."""
-        if waiting.behind is not None and waiting.behind[0].stage == waiting.behind[1]:
-            return waiting.behind[0]
-        waiting.behind = None
-        prompt = waiting.ticket.prompt
-        for place in self._ahead.get(prompt[:HEAD_BYTES], ()):
-            if self._lets_go_ahead(prompt, place):
-                waiting.behind = place, place.stage
-                return place
-        return None
-
-    def _lets_go_ahead(self, prompt: bytes, place: Place) -> bool:
-        shared = shared_tokens(prompt, place.ticket.prompt)
-        if place.stage == "writing":
-            return waits_for_slot(shared, 0, self._expected(place.ticket))
-        # A slot at work shares nothing of what it holds.
-        slots = self.capabilities.slots
-        held = 0 if slots else self._mirror.match(prompt) // BYTES_A_TOKEN
-        return waits_for_leader(shared, held)
-
-    def _expected(self, ticket: Ticket) -> int:
-        """About how long its reply will be."""
-        return round(self._lengths.get(ticket.agent, ticket.decode))
-
-    def _warmed(self, place: Place) -> None:
-        """The engine has read a prompt: what others have in common with it is there."""
-        self._concurrency.admitted()
-        if self._follows:
-            self._mirror.insert(place.ticket.prompt)
-            if not self.capabilities.slots:
-                self._leads_no_more(place)
-        self.look()
-
-    def _leads_no_more(self, place: Place) -> None:
-        head = place.ticket.prompt[:HEAD_BYTES]
-        ahead = self._ahead.get(head)
-        if ahead is not None and place in ahead:
-            ahead.remove(place)
-            if not ahead:
-                del self._ahead[head]
+        return self._following.on or self._admission.bounds
 
 
 @dataclass(kw_only=True)
@@ -467,11 +380,6 @@ class _Pass:
     )
 
 
-def _learn(averages: dict[str, float], agent: str, value: int) -> None:
-    before = averages.get(agent, value)
-    averages[agent] = before + (value - before) / 4
-
-
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -483,12 +391,18 @@ def _too_late(ask: Ask) -> DeadlinePassedError:
     )
 
 
-def _no_room(ticket: Ticket, room: Room, in_s: float) -> BudgetExceededError:
-    left = "" if room.left is None else f", and {room.left:,} are left"
-    return BudgetExceededError(
-        f"a request of {ticket.agent!r} may use {ticket.size:,} tokens{left} of the limit of "
-        f"{room.whose}; there is room for it in {in_s:g} s, and it would wait {room.patience_s:g} "
-        "s at most (patience_s): come again then, or raise the limit",
-        left=room.left,
-        resets_in_s=in_s,
-    )
+def _no_room(ticket: Ticket, short: Sequence[Short], now_s: float) -> BudgetExceededError | None:
+    """The error for one that would wait too long for one of the limits that are short."""
+    for each in short:
+        if each.is_too_long(ticket.arrived_s, now_s):
+            in_s = None if each.at_s is None else each.at_s - now_s
+            left = "" if each.left is None else f", and {each.left:,} are left"
+            when = "once what is under way is over" if in_s is None else f"in {in_s:g} s"
+            return BudgetExceededError(
+                f"a request of {ticket.agent!r} may use {ticket.size:,} tokens{left} of the limit "
+                f"of {each.whose}; there is room for it {when}, and it would wait "
+                f"{each.patience_s:g} s at most (patience_s): come again then, or raise the limit",
+                left=each.left,
+                resets_in_s=in_s,
+            )
+    return None

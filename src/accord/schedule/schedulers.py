@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from accord.engine.base import Engine
-from accord.schedule.limits import Book
+from accord.schedule.limits import Limits
 from accord.schedule.scheduler import Scheduler, Settings
 
 
@@ -14,7 +14,7 @@ class Schedulers:
 
     def __init__(self, engine: Engine, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self._book = Book(self._settings.limits)
+        self._book = (self._settings.limits or Limits()).book
         self._own = self._in_front_of(engine)
         self._others: dict[int, Scheduler] = {}
 
@@ -53,8 +53,4 @@ class Schedulers:
         return [self._own, *self._others.values()]
 
     def _in_front_of(self, engine: Engine) -> Scheduler:
-        return Scheduler(engine, self._settings, book=self._book, freed=self._look)
-
-    def _look(self) -> None:
-        for each in self._all():
-            each.look()
+        return Scheduler(engine, self._settings)
