@@ -53,6 +53,8 @@ class Program:
     name: str
     calls: tuple[Call, ...]
     remaining_s: tuple[float, ...]
+    before_s: tuple[float, ...]
+    """Of work from its beginning to each call, on the longest chain."""
     peak: int
     """Of its contexts, in tokens."""
 
@@ -131,7 +133,7 @@ def _team(number: int, profile: Profile) -> Program:
 
 def _program(name: str, calls: list[Call], profile: Profile, peak: int) -> Program:
     sizes = [len(rendered(call.request)) // 4 for call in calls]
-    remaining = [0.0] * len(calls)
+    remaining, before, costs = [[0.0] * len(calls) for _ in range(3)]
     followers: list[list[int]] = [[] for _ in calls]
     for n, call in enumerate(calls):
         for before in call.after:
@@ -139,9 +141,19 @@ def _program(name: str, calls: list[Call], profile: Profile, peak: int) -> Progr
     for n in reversed(range(len(calls))):
         cached = sizes[calls[n].after[0]] if calls[n].after else 0
         own = cost_s(profile, sizes[n], min(cached, sizes[n]), calls[n].request.max_tokens or 0)
+        costs[n] = own
         later = max((remaining[m] + calls[m].pause_s for m in followers[n]), default=0.0)
         remaining[n] = own + later
-    return Program(name=name, calls=tuple(calls), remaining_s=tuple(remaining), peak=peak)
+    for n, call in enumerate(calls):
+        earlier = max((before[m] + costs[m] for m in call.after), default=0.0)
+        before[n] = earlier + (call.pause_s if call.after else 0.0)
+    return Program(
+        name=name,
+        calls=tuple(calls),
+        remaining_s=tuple(remaining),
+        before_s=tuple(before),
+        peak=peak,
+    )
 
 
 def played(work: list[Program], profile: Profile, settings: Settings, seed: int) -> Outcome:
@@ -182,6 +194,7 @@ async def _play(program: Program, at_s: float, scheduler: Scheduler, outcome: Ou
             prefill=len(prompt) // 4,
             decode=call.request.max_tokens or 0,
             remaining_s=program.remaining_s[n],
+            through_s=program.before_s[n] + program.remaining_s[n],
         )
         async with scheduler.place(ask) as place:
             async for piece in scheduler.engine.generate(call.request):

@@ -44,7 +44,7 @@ from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
-from accord.observe.remaining import Remaining, last_remaining
+from accord.observe.remaining import Remaining, Way, last_remaining
 from accord.result import Result
 from accord.schedule.limits import Limits
 from accord.schedule.policy import KeyFunction, Policy, policy_of
@@ -429,7 +429,8 @@ class Runtime:
     def _remaining_of(self, flow: str) -> Remaining:
         """How far it is to the end from each request: as declared, or as the last run had it."""
         if self._remaining is not None:
-            return Remaining(by_agent=self._remaining)
+            declared = self._remaining.items()
+            return Remaining(by_agent={agent: Way(left_s, left_s) for agent, left_s in declared})
         if not self._settings.policy.looks_ahead:
             return Remaining()
         return last_remaining(self.store, flow, self.clock)

@@ -45,6 +45,7 @@ from accord.flow.execution import Sent, Token
 from accord.flow.failure import record_error
 from accord.flow.scope import CallScope, Tap, current_scope
 from accord.log.events import AttemptFailed, Rung, Spent
+from accord.observe.remaining import Way
 from accord.schedule.budget import Allowance, Fit, Wanted
 from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler
@@ -259,7 +260,9 @@ class _Asking:
         """What the scheduler is told of the request."""
         request, scope = self._request, self._scope
         execution, allowance, budget = scope.execution, self._allowance, self._terms.budget
-        remaining_s = execution.remaining.of(scope.path, request.agent)
+        way = execution.remaining.of(scope.path, request.agent)
+        if way is None:
+            way = Way(scope.remaining_s, scope.remaining_s)
         return Ask(
             run=execution.log.run,
             agent=request.agent,
@@ -267,7 +270,8 @@ class _Asking:
             prefill=_prompt_size(request),
             decode=(request.max_tokens or 0) if self._fit is None else self._fit.max_tokens,
             deadline_s=self._deadline_s(),
-            remaining_s=scope.remaining_s if remaining_s is None else remaining_s,
+            remaining_s=way.left_s,
+            through_s=way.whole_s,
             priority=lambda: scope.priority,
             used=lambda: allowance.share(budget) if allowance is not None and budget else 0.0,
         )

@@ -1,7 +1,8 @@
 """How far it is to the end of a run, from each of its requests: read off an earlier run's log.
 
-The longest chain of causes from a request to the end, counting what each event of it took, and not
-what it waited for others at a join, or for a place at the engine.
+The longest chain of causes from a request to the end, and from the beginning through it, counting
+what each event of it took, and not what it waited for others at a join, or for a place at the
+engine.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from statistics import mean
+from typing import NamedTuple
 
 from accord.clock import NANOSECONDS, Clock
 from accord.errors import LogError
@@ -22,14 +25,24 @@ LOOKED_AT = 20
 """How many of the newest runs are looked at."""
 
 
+class Way(NamedTuple):
+    """Seconds of work: from a request to the end, and of the longest chain that goes through it."""
+
+    left_s: float
+    whole_s: float
+
+
+NO_WAY = Way(0.0, 0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """Seconds to the end of the run, by the place of a request, and by agent on the mean."""
+    """The way of each request, by its place, and by its agent on the mean."""
 
-    by_place: Mapping[str, float] = field(default_factory=dict[str, float])
-    by_agent: Mapping[str, float] = field(default_factory=dict[str, float])
+    by_place: Mapping[str, Way] = field(default_factory=dict[str, Way])
+    by_agent: Mapping[str, Way] = field(default_factory=dict[str, Way])
 
-    def of(self, place: str, agent: str) -> float | None:
+    def of(self, place: str, agent: str) -> Way | None:
         """From the request at ``place``; where that is not known, from one of that agent; else 0.
 
         None if nothing is known of the whole run: what is declared in its place is no measurement,
@@ -37,21 +50,25 @@ class Remaining:
         """
         if not self.by_place and not self.by_agent:
             return None
-        return self.by_place.get(place, self.by_agent.get(agent, 0.0))
+        return self.by_place.get(place, self.by_agent.get(agent, NO_WAY))
 
 
 def remaining_of(envelopes: Sequence[Envelope]) -> Remaining:
     """What a run that has ended says of another of the same flow."""
-    left = _left(envelopes)
-    by_place: dict[str, float] = {}
-    by_agent: defaultdict[str, list[float]] = defaultdict(list)
+    before, left = _before(envelopes), _left(envelopes)
+    by_place: dict[str, Way] = {}
+    by_agent: defaultdict[str, list[Way]] = defaultdict(list)
     for envelope in envelopes:
         event = envelope.event
         if isinstance(event, CallStarted) and event.kind == "request":
-            seconds = left[envelope.seq] / NANOSECONDS
-            by_place[envelope.scope] = seconds
-            by_agent[event.name].append(seconds)
-    means = {agent: sum(each) / len(each) for agent, each in by_agent.items()}
+            to_end = left[envelope.seq]
+            way = Way(to_end / NANOSECONDS, (before[envelope.seq] + to_end) / NANOSECONDS)
+            by_place[envelope.scope] = way
+            by_agent[event.name].append(way)
+    means = {
+        agent: Way(mean(way.left_s for way in ways), mean(way.whole_s for way in ways))
+        for agent, ways in by_agent.items()
+    }
     return Remaining(by_place=by_place, by_agent=means)
 
 
@@ -68,6 +85,16 @@ def last_remaining(store: Store, flow: str, clock: Clock) -> Remaining:
             if is_one and isinstance(last.event, RunFinished):
                 return remaining_of(read_log(store, info.run, clock).envelopes)
     return Remaining()
+
+
+def _before(envelopes: Sequence[Envelope]) -> list[int]:
+    """For each event, the nanoseconds of the longest chain from the beginning to it."""
+    before = [0] * len(envelopes)
+    for envelope in envelopes:
+        if envelope.causes:
+            longest = max(before[cause] for cause in envelope.causes)
+            before[envelope.seq] = longest + _took(envelopes, envelope)
+    return before
 
 
 def _left(envelopes: Sequence[Envelope]) -> list[int]:

@@ -41,6 +41,7 @@ class Ask:
     decode: int = 0
     deadline_s: float | None = None
     remaining_s: float = 0.0
+    through_s: float = 0.0
     priority: Callable[[], int] = _zero
     used: Callable[[], float] = _nothing
 

@@ -11,9 +11,9 @@ while they wait: with any of the rest, an endless stream of urgent requests star
                     slowed down, though it might be nearly done
 ``slo``             the least slack (deadline - now - work left); fewer at once if the engine is
                     too slow for the target. Costs throughput; past saturation all are late
-``critical_path``   whose run will have taken longest when it ends: the time since it began and
-                    its longest way to the end. Cuts the slowest runs, at the cost of the short
-                    ones beside them: the mean over runs may get worse
+``critical_path``   what is on the longest chain of work, from the beginning of its run to the end;
+                    of chains as long, of the run that began first. Cuts the slowest runs, at the
+                    cost of the short ones beside them: the mean over runs may get worse
 ``least_attained``  whose run has had the least time at the engine (PLAS, arXiv:2502.13965): short
                     runs end sooner, so the mean gets better; a long run ends later
 ``edf``             the earliest deadline: meets all if that can be; once it cannot, spends time on
@@ -78,8 +78,13 @@ def slack(ticket: Ticket, now_s: float) -> Key:
 
 
 def longest_run(ticket: Ticket, _now_s: float) -> Key:
-    """Whose run ends last: in one run, the longest way; of runs alike, the first to begin."""
-    return (-ticket.priority, ticket.began_s - ticket.remaining_s, ticket.number)
+    """What is on the longest chain; of chains as long, of the run that began first.
+
+    All requests of a chain count alike, the last as much as the first (CPOP: H. Topcuoglu et al.,
+    doi:10.1109/71.993206): else it would wait behind all others just before its end.
+    """
+    through_s = max(ticket.through_s, ticket.remaining_s)
+    return (-ticket.priority, ticket.began_s - through_s, -ticket.remaining_s, ticket.number)
 
 
 def least_attained(ticket: Ticket, _now_s: float) -> Key:

@@ -179,6 +179,7 @@ class Scheduler:
             priority=ask.priority(),
             deadline_s=ask.deadline_s,
             remaining_s=ask.remaining_s,
+            through_s=ask.through_s,
         )
         waiting = Waiting(ask=ask, ticket=ticket, turn=loop.create_future())
         if ask.deadline_s is not None:

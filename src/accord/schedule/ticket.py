@@ -29,6 +29,8 @@ class Ticket:
     """By when the reply is of use."""
     remaining_s: float = 0.0
     """The longest chain of work from here to the end of its run, itself included."""
+    through_s: float = 0.0
+    """The longest chain of work of its run that goes through it, from beginning to end."""
     attained_s: float = 0.0
     """The time that its run has had at the engine."""
     used: float = 0.0
