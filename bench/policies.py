@@ -133,11 +133,13 @@ def _team(number: int, profile: Profile) -> Program:
 
 def _program(name: str, calls: list[Call], profile: Profile, peak: int) -> Program:
     sizes = [len(rendered(call.request)) // 4 for call in calls]
-    remaining, before, costs = [[0.0] * len(calls) for _ in range(3)]
+    remaining = [0.0] * len(calls)
+    before = [0.0] * len(calls)
+    costs = [0.0] * len(calls)
     followers: list[list[int]] = [[] for _ in calls]
     for n, call in enumerate(calls):
-        for before in call.after:
-            followers[before].append(n)
+        for earlier in call.after:
+            followers[earlier].append(n)
     for n in reversed(range(len(calls))):
         cached = sizes[calls[n].after[0]] if calls[n].after else 0
         own = cost_s(profile, sizes[n], min(cached, sizes[n]), calls[n].request.max_tokens or 0)
@@ -145,8 +147,8 @@ def _program(name: str, calls: list[Call], profile: Profile, peak: int) -> Progr
         later = max((remaining[m] + calls[m].pause_s for m in followers[n]), default=0.0)
         remaining[n] = own + later
     for n, call in enumerate(calls):
-        earlier = max((before[m] + costs[m] for m in call.after), default=0.0)
-        before[n] = earlier + (call.pause_s if call.after else 0.0)
+        behind = max((before[m] + costs[m] for m in call.after), default=0.0)
+        before[n] = behind + (call.pause_s if call.after else 0.0)
     return Program(
         name=name,
         calls=tuple(calls),
@@ -182,8 +184,8 @@ async def _play(program: Program, at_s: float, scheduler: Scheduler, outcome: Ou
     contexts: dict[str, int] = {}
 
     async def one(n: int, call: Call) -> None:
-        for before in call.after:
-            await done[before]
+        for earlier in call.after:
+            await done[earlier]
         await asyncio.sleep(call.pause_s)
         prompt = rendered(call.request)
         outcome.grow(contexts, call.request.agent, len(prompt) // 4)

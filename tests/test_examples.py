@@ -45,6 +45,7 @@ def command(*arguments: str, url: str = "", log: Path | None = None) -> str:
         "joins.py",
         "own_engine.py",
         "pipeline.py",
+        "policies.py",
         "report64.py",
         "resume.py",
         "team.py",

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
-from accord.errors import DeadlockError
+from accord.errors import DeadlockError, UsageError
 
 T = TypeVar("T")
 
@@ -55,7 +55,9 @@ class VirtualClock:
     def now_ns(self) -> int:
         """Virtual nanoseconds since the loop began."""
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop), "VirtualClock needs accord.clock.run_virtual"
+        if not isinstance(loop, VirtualLoop):
+            msg = "a VirtualClock needs a loop whose time is virtual: accord.clock.run_virtual(...)"
+            raise UsageError(msg)
         return loop.virtual_ns
 
     def epoch_s(self) -> float:

@@ -266,7 +266,7 @@ def compare(crew: Crew, profile: Profile, seeds: range) -> Compared:
     outcomes: dict[str, Outcome] = {}
     for name, wiring in wirings.items():
         ordered = sorted(makespans[name])
-        seed = seeds[makespans[name].index(ordered[len(ordered) // 2])]
+        seed = seeds[makespans[name].index(ordered[(len(ordered) - 1) // 2])]
         outcomes[name] = outcome_of(run_report(wiring, crew, profile, seed))
     few = seeds[:FEW_SEEDS]
     usual, accord = (median(each[: len(few)]) for each in makespans.values())

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from accord._version import __version__
-from accord.clock import Clock, WallClock
+from accord.clock import Clock, VirtualLoop, WallClock
 from accord.comm.mailbox import check_address
 from accord.comm.post import Post
 from accord.comm.space import Spaces
@@ -132,6 +132,9 @@ class Runtime:
             single_flight=single_flight,
         )
         self._remaining = remaining
+        if limits is not None and not hasattr(limits, "book"):
+            msg = f"limits is a Limits(agent=, run=, tenant=) of Limit, not {limits!r}"
+            raise UsageError(msg)
         self.clock: Clock = clock or WallClock()
         self.durability: Durability = durability
         self.store = open_store(log, clock=self.clock, durability=durability)
@@ -357,6 +360,9 @@ class Runtime:
     def _open_schedulers(self) -> Schedulers:
         """The schedulers for the running loop."""
         loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop) and isinstance(self.clock, WallClock):
+            msg = "this loop's time is virtual: Runtime(clock=VirtualClock()), of accord.clock"
+            raise UsageError(msg)
         schedulers = self._schedulers.get(loop)
         if schedulers is None:
             schedulers = self._schedulers[loop] = Schedulers(self._find_engine(), self._settings)

@@ -394,7 +394,7 @@ def test_an_engine_spec_without_a_profile_is_refused(spec: str, said: str) -> No
 def test_a_profile_is_named_or_in_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.json")
     assert select(f"sim:{path}").name == f"sim:{path}"
-    assert select("sim").name == "sim:8b"
+    assert select("sim").name == "sim:70b"
     for name in known_profiles():
         assert profile_of(name).token_s > 0
     (tmp_path / "torn.json").write_text("{")

@@ -114,12 +114,22 @@ def _lines(profile: Profile, path: Path) -> list[str]:
         f"Off by {fitted.error:.1%} on {fitted.points} points that it was fitted to, and by "
         f"{fitted.held_out_error:.1%} on {fitted.held_out} others (medians)."
     )
+    reach = (
+        f"Measured up to {fitted.most_sequences} at once and prompts of "
+        f"{fitted.longest_prompt:,} tokens; beyond that it is extrapolated."
+    )
+    assumed = (
+        f"Not measured: {profile.batch_tokens:,} tokens a step (--batch-tokens), a window of "
+        f"{profile.window:,}, the KV cache (--kv-tokens, where the engine does not say)."
+    )
     return [
         f"{clean(profile.name)}: {clean(profile.source)}",
         "",
         *columns(rows, "<><"),
         "",
         off,
+        reach,
+        assumed,
         f"{path}: use it with --engine sim:{path}",
     ]
 

@@ -36,8 +36,7 @@ def large_demo_command(options: argparse.Namespace) -> int:
     from accord.demo_large import Crew, compare, run_report
 
     crew = Crew(options.agents)
-    spec = "sim:70b" if options.engine in (None, "sim") else options.engine
-    engine = select(spec, model=options.model)
+    engine = select(options.engine or "sim", model=options.model)
     if not isinstance(engine, SimEngine):
         raise UsageError(
             f"--agents compares two wirings on one simulated engine, not on {engine.name}: "
@@ -68,11 +67,11 @@ def large_demo_command(options: argparse.Namespace) -> int:
 
 
 def _table(found: Compared) -> Iterator[str]:
-    titles = "wiring", "makespan", "slowest", "thinking", "manager", "reading", "queueing", "tokens"
-    rows = [heading(*titles, "cached at 1/10")]
+    titles = "wiring", "makespan", "slowest", "thinking", "manager", "reading", "queueing", "other"
+    rows = [heading(*titles, "tokens", "cached at 1/10")]
     for name, outcome in found.outcomes.items():
         makespans = found.makespans[name]
-        spent = outcome.thinking, outcome.manager, outcome.reading, outcome.queueing
+        spent = outcome.thinking, outcome.manager, outcome.reading, outcome.queueing, outcome.other
         rows.append(
             [
                 styled(name, "bold"),
@@ -82,17 +81,31 @@ def _table(found: Compared) -> Iterator[str]:
                 times(outcome.priced / found.baseline),
             ]
         )
-    yield from columns(rows, "<>>>>>>>>")
+    yield from columns(rows, "<>>>>>>>>>")
     yield ""
     rows = [heading("lever", "alone saves", "left out costs")]
     for lever, gained in found.levers.items():
         rows.append([f"  {lever.replace('_', ' ')}", *(f"{each:+.1f} s" for each in gained)])
     yield from columns(rows, "<>>")
     yield ""
-    yield (
-        "Tokens are over those of one agent that does it all. Both wirings have the same engine, "
-        "seeds, work and lengths of replies."
-    )
+    yield from LEGEND
+
+
+LEGEND = (
+    "Both wirings have the same engine, seeds, work and lengths of replies. makespan is the median",
+    "over seeds, slowest the worst; the parts are those of the median run, on its critical path.",
+    "One request in 500 hangs for 75 s before it begins (other). tokens: over those of one agent",
+    "that does it all. Levers overlap, so what they save does not add up.",
+    "",
+    "usual          stages one after another; everybody is sent all that was said; a manager's",
+    "               turn hands out each piece of work; prompts begin with the role",
+    "overlapped     work goes on when what it needs is there",
+    "scoped         each is sent what it needs",
+    "planned        work is handed out from the plan, by message",
+    "shared first   prompts begin with what all share, so the engine has read it",
+    "critical path  the scheduler's order; of no use where the engine takes all at once, as here",
+    "patient        what has not begun to answer after 4 s is asked again",
+)
 
 
 def _told(found: Compared) -> dict[str, Any]:

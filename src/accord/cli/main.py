@@ -293,7 +293,8 @@ def _add_engine(parser: argparse.ArgumentParser, *, default: str = "") -> None:
     parser.add_argument(
         "--engine",
         metavar="ENGINE",
-        help="local, local:PATH of a .gguf file, or the URL of an OpenAI-compatible server; "
+        help="local, local:PATH of a .gguf file, the URL of an OpenAI-compatible server, or "
+        "sim:PROFILE (8b, 70b, a file of accord calibrate), which simulates one; "
         f"default: {default or 'OPENAI_BASE_URL if it is set, else local'}",
     )
     parser.add_argument("--model", metavar="NAME", help="the model, where the server has several")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, ref
 
 from accord.errors import UsageError
@@ -58,6 +58,14 @@ class Limits:
     agent: Limit | None = None
     run: Limit | None = None
     tenant: Limit | None = None
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {"agent": self.agent, "run": self.run, "tenant": self.tenant}
+        for name, limit in given.items():
+            if limit is not None and not isinstance(limit, Limit):
+                raise UsageError(
+                    f"Limits({name}=...) takes a Limit(tokens=, requests=), not {limit!r}"
+                )
 
     def of(self, ticket: Ticket) -> Iterator[tuple[Limit, str]]:
         """Those that a ticket is under, and whose they are."""

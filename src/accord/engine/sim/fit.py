@@ -86,6 +86,8 @@ def fit(measured: Measured, known: Known) -> Profile:
         error=error_of(profile, fitted),
         held_out=len(held_out),
         held_out_error=error_of(profile, held_out or fitted),
+        most_sequences=max(each.sequences for each in measured.writings),
+        longest_prompt=max(each.tokens + each.before for each in measured.readings),
     )
     return msgspec.structs.replace(profile, fit=found)
 

@@ -56,7 +56,8 @@ def _llama(
     )
 
 
-DEFAULT = "8b"
+DEFAULT = "70b"
+"""What ``sim`` alone means."""
 
 PRESETS = {
     "8b": _llama("8b", parameters=8.03e9, layers=32, width=4096, kv_heads=8, cards=1),

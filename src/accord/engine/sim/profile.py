@@ -33,6 +33,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     held_out: int
     held_out_error: float
     """The median relative error on ``held_out`` points that it was not fitted to."""
+    most_sequences: int = 0
+    """Of all points; beyond, and beyond the next, the profile is extrapolated."""
+    longest_prompt: int = 0
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
