@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from random import Random
 from statistics import median
 from typing import Any, TypeVar
@@ -57,7 +58,11 @@ SPREAD = 0.12
 STALLS = Faults(slow=0.002, slow_s=75.0)
 """One request in 500 hangs for over a minute before it begins, as they do behind load balancers."""
 PATIENCE_S = 4.0
-"""After which Accord asks again. Queues here are shorter than that."""
+"""After which Accord asks again, at least."""
+BUSY_TOKENS = 44_000
+"""What the engine reads in the meantime at most: on a slow one, that takes longer."""
+NEEDS_TOKENS = 100_000
+"""Of window and KV cache."""
 
 
 MANAGER = "manager"
@@ -295,7 +300,14 @@ def run_report(
     wiring: Wiring, crew: Crew, profile: Profile, seed: int, store: Store | None = None
 ) -> Result[dict[str, Any]]:
     """The report on virtual time."""
-    flow = Report(wiring, crew, seed).flow
+    if min(profile.window, profile.kv_tokens) < NEEDS_TOKENS:
+        raise UsageError(
+            f"the report needs a window and a KV cache of {NEEDS_TOKENS:,} tokens, as one agent "
+            f"writes it alone; {profile.name} has {profile.window:,} and {profile.kv_tokens:,}: "
+            "take --engine sim:8b or sim:70b, or a profile of an engine with more"
+        )
+    patience_s = max(PATIENCE_S, BUSY_TOKENS * profile.token_s)
+    flow = Report(wiring, crew, seed, patience_s=patience_s).flow
     return _run(flow, (brief(),), wiring, engine_of(profile, crew, seed), store)
 
 
@@ -328,12 +340,14 @@ def _run(
 class Report:
     """One run of the report; ``wiring`` says how."""
 
-    def __init__(self, wiring: Wiring, crew: Crew, seed: int = 0) -> None:
+    def __init__(
+        self, wiring: Wiring, crew: Crew, seed: int = 0, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self.wiring = wiring
         self.crew = crew
         self.seed = seed
         self._said = 0
-        first_token_s = PATIENCE_S if wiring.patient else None
+        first_token_s = patience_s if wiring.patient else None
         self._retry = Retry(base_s=0.1, first_token_s=first_token_s)
 
     async def flow(self, text: str) -> dict[str, Any]:
@@ -343,25 +357,20 @@ class Report:
         board.write("outline", outline)
         self._say(f"planner: {outline}")
         crew = self.crew
-        stages = [
-            [self._retrieve(n) for n in range(crew.retrievers)],
-            [self._write(n) for n in range(crew.sections)],
-            [self._proofread(n) for n in range(crew.proofreaders)],
+        everybody = [
+            *((f"retriever-{n}", partial(self._retrieve, n)) for n in range(crew.retrievers)),
+            *((f"writer-{n}", partial(self._write, n)) for n in range(crew.sections)),
+            *((f"proofreader-{n}", partial(self._proofread, n)) for n in range(crew.proofreaders)),
         ]
-        names = [
-            [f"retriever-{n}" for n in range(crew.retrievers)],
-            [f"writer-{n}" for n in range(crew.sections)],
-            [f"proofreader-{n}" for n in range(crew.proofreaders)],
-        ]
-        if self.wiring.overlapped:
-            everybody = [work for stage in stages for work in stage]
-            told = [name for stage in names for name in stage]
-            _, *done = await gather(self._hand_out(told), *everybody)
-        else:
-            done: list[Any] = []
-            for stage, told in zip(stages, names, strict=True):
-                _, *ended = await gather(self._hand_out(told), *stage)
-                done += ended
+        ends = [len(everybody)]
+        if not self.wiring.overlapped:
+            ends = [crew.retrievers, crew.retrievers + crew.sections, *ends]
+        done: list[Any] = []
+        for end in ends:
+            stage = everybody[len(done) : end]
+            told = [name for name, _ in stage]
+            _, *ended = await gather(self._hand_out(told), *(work() for _, work in stage))
+            done += ended
         written = done[crew.retrievers : crew.retrievers + crew.sections]
         return {"sections": written, "corrections": done[crew.retrievers + crew.sections :]}
 

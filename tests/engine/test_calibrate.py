@@ -184,3 +184,18 @@ def test_being_cancelled_leaves_nothing_running() -> None:
         return len(asyncio.all_tasks())
 
     assert run_virtual(cut()) == 1
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(prompt=10**8, completion=12),
+        Usage(prompt=100, completion=12, cached=100),
+        Usage(prompt=-5, completion=12),
+        Usage(prompt=100, completion=10**9),
+    ],
+)
+def test_counts_that_cannot_be_are_refused_at_the_first_reply(usage: Usage) -> None:
+    engine = ScriptedEngine(Reply(text="x " * 12, usage=usage), decode_s=0.1, pieces=4)
+    with pytest.raises(EngineProtocolError, match="no fitting a profile to such counts"):
+        run_virtual(measure(engine, seconds=5, rounds=1))

@@ -21,6 +21,7 @@ from accord.engine.sim.engine import Faults, SimEngine
 from accord.engine.sim.presets import BYTES_S, FLOPS, PRESETS, known_profiles, profile_of
 from accord.engine.sim.profile import Batch, Profile, load_profile
 from accord.engine.sim.replica import Job, Replica
+from accord.engine.sim.reply import minimal
 from accord.errors import (
     ContextTooLongError,
     EngineError,
@@ -363,7 +364,7 @@ def write(path: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"token_s": -1}, "token_s is a time above 0, not -1"),
+        ({"token_s": -1}, "token_s is a time of at least 1e-9, not -1"),
         ({"kv_s": -0.1}, "kv_s is a time of at least 0"),
         ({"concurrency": 0}, "concurrency is at least 1"),
         ({"kv_tokens": 8}, "less than a block"),
@@ -454,3 +455,74 @@ def test_books_that_are_wrong_are_found_out(spoil: Callable[[Replica], None]) ->
     spoil(replica)
     with pytest.raises(AssertionError):
         replica.check_integrity()
+
+
+@pytest.mark.parametrize("at_s", [1e3, 1e7])
+def test_it_works_however_late_it_is(at_s: float) -> None:
+    """A float of so many seconds knows no nanoseconds."""
+
+    async def main() -> float:
+        await asyncio.sleep(at_s)
+        engine = SimEngine(SMALL, replies=lambda *_: 30)
+        async with asyncio.TaskGroup() as group:
+            for n in range(6):
+                group.create_task(ask(engine, request(f"late {n}")))
+        return asyncio.get_running_loop().time()
+
+    assert at_s < run_virtual(main()) < at_s + 10
+
+
+@pytest.mark.parametrize("rate", [3.28, 4.6, 4.64])
+def test_a_text_that_is_not_cut_comes_whole(rate: float) -> None:
+    profile = msgspec.structs.replace(SMALL, bytes_a_token=rate)
+    texts = ["x" * size + "\ud800" for size in range(260)]
+    engine = SimEngine(profile, replies=lambda asked, _: texts[int(asked.messages[0].content)])
+    replies = at_once(*(request(str(n)) for n in range(len(texts))), engine=engine)
+    assert [reply.text for reply, _, _ in replies] == texts
+    assert {reply.finish_reason for reply, _, _ in replies} == {"stop"}
+
+
+SCHEMAS: list[tuple[dict[str, Any], Any]] = [
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {}], "items": False}, [0, None]),
+    ({"type": "array", "items": True}, [None]),
+    ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, 2**-10),
+    ({"type": "integer", "maximum": -5}, -5),
+    ({"type": "integer", "minimum": 3, "exclusiveMinimum": 1}, 3),
+    ({"type": "string", "format": "date-time"}, "2030-01-01T00:00:00Z"),
+    ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 7}}}, 7),
+    ({"$ref": "#/nowhere"}, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), SCHEMAS)
+def test_the_smallest_value_is_one_that_the_schema_allows(
+    schema: dict[str, Any], value: Any
+) -> None:
+    assert minimal(schema) == value
+
+
+def test_a_schema_that_needs_itself_ends() -> None:
+    endless: dict[str, Any] = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"next": {"$ref": "#/$defs/node"}},
+                "required": ["next"],
+            }
+        },
+    }
+    assert minimal(endless)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Faults(slow=float("nan")),
+        lambda: Faults(slow=1, slow_s=float("inf")),
+        lambda: SimEngine(SMALL, replicas=2.5),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        make()

@@ -439,7 +439,9 @@ def _check(name: Any, options: AgentOptions) -> None:
 def _check_terms(who: str, given: Mapping[str, Any]) -> None:
     if not (given.get("priority") is None or type(given["priority"]) is int):
         raise UsageError(f"{who}: priority is a whole number, not {given['priority']!r}")
-    if given.get("deadline_s") is not None and not given["deadline_s"] > 0:
+    if given.get("deadline_s") is not None and not 0 < given["deadline_s"] < 1e9:
         raise UsageError(f"{who}: deadline_s is a time above 0, not {given['deadline_s']!r}")
+    if given.get("budget") is not None and type(given["budget"]) is not int:
+        raise UsageError(f"{who}: budget is a whole number of tokens, not {given['budget']!r}")
     if given.get("cheaper") and not given.get("budget"):
         raise UsageError(f"{who}: a cheaper model is for when a budget runs out: give a budget")

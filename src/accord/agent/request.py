@@ -33,6 +33,7 @@ from accord.engine.base import (
 from accord.engine.prefix import rendered
 from accord.engine.prices import prices_of
 from accord.engine.size import size_of_calls, size_of_messages, size_of_tools
+from accord.engine.usage import possible
 from accord.errors import (
     EngineError,
     EngineProtocolError,
@@ -74,7 +75,8 @@ class Retry:
     first_token_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base_s < 0 or self.cap_s < 0 or self.patience_s < 0:
+        times = (self.base_s, self.cap_s, self.patience_s)
+        if not (self.attempts >= 1 and all(each >= 0 for each in times)):
             msg = f"Retry needs at least one attempt and no negative time, not {self}"
             raise UsageError(msg)
         if self.first_token_s is not None and not self.first_token_s > 0:
@@ -129,6 +131,7 @@ async def ask(request: Request, terms: Terms) -> Reply:
     )
     if budget is not None:
         usage = reply.usage or _estimated(request, reply.text, reply.tool_calls)
+        usage = possible(usage)
         budget.settle(usage.prompt + usage.completion)
     return reply
 
@@ -316,7 +319,9 @@ class _Asking:
         return Measured(reply, usage, reply.timings, spent, self._cost(usage), self._rung)
 
     def _usage(self, reply: Reply) -> Usage:
-        return reply.usage or _estimated(self._request, reply.text, reply.tool_calls)
+        if reply.usage is None:
+            return _estimated(self._request, reply.text, reply.tool_calls)
+        return possible(reply.usage)
 
     def _attempt_failed(self, attempt: int, error: EngineError, pause_s: float) -> None:
         usage, cost, rung = self._partial()

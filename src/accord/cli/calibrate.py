@@ -22,15 +22,17 @@ from accord.errors import UsageError
 
 SECONDS, QUICK_SECONDS = 120.0, 30.0
 ROUNDS = 2
+POOR = 0.3
+"""An error that says that something else was measured."""
 
 
 def calibrate_command(options: argparse.Namespace) -> int:
     """``accord calibrate``."""
     answer = Answer()
     path = _writable(Path(options.out))
+    named = _named(options.name or path.stem)
     engine = select(options.engine, model=options.model)
     measured = run_interruptible(_measured(engine, options))
-    named = options.name or path.stem
     source = f"accord calibrate {engine.name}" + (
         f", model {measured.model}" if measured.model else ""
     )
@@ -43,12 +45,23 @@ def calibrate_command(options: argparse.Namespace) -> int:
         aside_tokens=options.aside_tokens,
     )
     profile = fit(measured, known)
-    _write(path, profile)
+    try:
+        _write(path, profile)
+    except UsageError:
+        answer.document(msgspec.to_builtins(profile))  # minutes of measuring are not to be lost
+        raise
     if options.json:
         answer.document(msgspec.to_builtins(profile))
     else:
         answer.show(*_lines(profile, path))
     return SUCCESS
+
+
+def _named(name: str) -> str:
+    """``name``, if a profile can have it. Raises UsageError."""
+    if not name.isprintable() or not name.strip():
+        raise UsageError(f"a profile's name is printable text, not {name!r}; see --name")
+    return name
 
 
 async def _measured(engine: Engine, options: argparse.Namespace) -> Measured:
@@ -114,6 +127,8 @@ def _lines(profile: Profile, path: Path) -> list[str]:
         f"Off by {fitted.error:.1%} on {fitted.points} points that it was fitted to, and by "
         f"{fitted.held_out_error:.1%} on {fitted.held_out} others (medians)."
     )
+    if fitted.held_out_error > POOR:
+        off += " That is too far off to go by: was the engine, or this machine, busy otherwise?"
     reach = (
         f"Measured up to {fitted.most_sequences} at once and prompts of "
         f"{fitted.longest_prompt:,} tokens; beyond that it is extrapolated."

@@ -262,15 +262,21 @@ def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="of the profile; default: the file's")
     parser.add_argument("--quick", action="store_true", help="half a minute instead of two")
     parser.add_argument(
-        "--concurrency", metavar="N", type=_whole(1), help="the most requests to send at once"
+        "--concurrency",
+        metavar="N",
+        type=_whole(1, 1 << 20),
+        help="the most requests to send at once",
     )
     parser.add_argument(
-        "--kv-tokens", metavar="N", type=_whole(512), help="of the KV cache; default: as it says"
+        "--kv-tokens",
+        metavar="N",
+        type=_whole(512, 1 << 40),
+        help="of the KV cache; default: as it says",
     )
     parser.add_argument(
         "--batch-tokens",
         metavar="N",
-        type=_whole(1),
+        type=_whole(1, 1 << 20),
         default=2048,
         help="the most tokens in a step (vLLM: --max-num-batched-tokens); default: 2048",
     )
@@ -323,10 +329,11 @@ def _name(text: str) -> str:
     return text
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, below: int = 2**62) -> Callable[[str], int]:
     def convert(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text[:19]) < 2**62:
-            msg = f"{text!r} is not a whole number of at least {least}"
+        if not text.isdecimal() or not least <= int(text[:19]) < below:
+            most = "" if below == 2**62 else f" and below {below:,}"
+            msg = f"{text!r} is not a whole number of at least {least}{most}"
             raise argparse.ArgumentTypeError(msg)
         return int(text)
 

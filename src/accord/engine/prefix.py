@@ -87,6 +87,8 @@ class PrefixTree:
     def __init__(
         self, capacity: int | None = None, *, block_bytes: int = 16 * BYTES_A_TOKEN
     ) -> None:
+        assert block_bytes >= 1, "a block holds something"
+        assert capacity is None or capacity >= 0, "a capacity is a number of blocks"
         self.capacity = capacity
         self.block_bytes = block_bytes
         self.blocks = 0

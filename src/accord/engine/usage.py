@@ -63,6 +63,15 @@ def normalise_usage(
     )
 
 
+def possible(usage: Usage) -> Usage:
+    """``usage`` within what can be, whatever an engine in this process claims of itself."""
+    prompt, completion = max(0, usage.prompt), max(0, usage.completion)
+    cached = min(max(0, usage.cached), prompt)
+    if (prompt, completion, cached) == (usage.prompt, usage.completion, usage.cached):
+        return usage
+    return Usage(prompt=prompt, completion=completion, cached=cached, estimated=usage.estimated)
+
+
 def _prompt(usage: Mapping[str, Any], cached: int, written: int) -> int | None:
     prompt = _first(usage.get("prompt_tokens"))
     if prompt is not None:

@@ -13,13 +13,13 @@ from functools import reduce
 from hashlib import blake2b
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
 from accord.engine.base import Capabilities, Reply, TextDelta, Timings, Usage
 from accord.engine.prefix import rendered
-from accord.engine.sim.replica import SOON_S, Counters, Job, Replica
+from accord.engine.sim.replica import Counters, Job, Replica, soon_s
 from accord.engine.sim.reply import Replies, default_reply, words
 from accord.errors import (
     ContextTooLongError,
@@ -57,9 +57,11 @@ class Faults:
 
     def __post_init__(self) -> None:
         shares = (self.slow, self.refused, self.error, self.timeout, self.disconnect)
-        if min(shares) < 0 or sum(shares) > 1 or min(self.slow_s, self.timeout_s) < 0:
+        if not (all(each >= 0 for each in shares) and sum(shares) <= 1):
             msg = f"shares of faults are at least 0 and together at most 1, not {self}"
             raise UsageError(msg)
+        if not all(0 <= each < 1e9 for each in (self.slow_s, self.timeout_s)):
+            raise UsageError(f"slow_s and timeout_s are times of at least 0, not {self}")
 
     def drawn(self, random: Random) -> str:
         """Which of them hits; empty for none."""
@@ -93,7 +95,7 @@ class SimEngine:
         draw_by: DrawBy = "prompt",
         name: str = "",
     ) -> None:
-        if replicas < 1:
+        if type(replicas) is not int or replicas < 1:
             msg = f"a simulated engine has at least one replica, not {replicas!r}"
             raise UsageError(msg)
         self.profile = profile
@@ -190,7 +192,8 @@ class SimEngine:
                 f"{size:,}: give it less to read, or take an engine with a larger window"
             )
             raise ContextTooLongError(msg, status=400)
-        longest = min(request.max_tokens or most, most - size)
+        most -= size
+        longest = most if request.max_tokens is None else max(1, min(request.max_tokens, most))
         reply, length = self._reply(request, random, longest)
         text = reply.text.encode("utf-8", "surrogatepass")
         job = Job(prompt=prompt, reply=text, size=size, length=length, priority=request.priority)
@@ -198,18 +201,21 @@ class SimEngine:
 
     def _reply(self, request: Request, random: Random, longest: int) -> tuple[Reply, int]:
         profile = self.profile
-        said = self._replies(request, random)
+        said: Any = self._replies(request, random)
         if isinstance(said, Reply):
             size = len(said.text.encode("utf-8", "surrogatepass"))
             return said, max(1, min(profile.tokens(size), longest))
         if isinstance(said, int):
             length = max(1, min(said, longest))
-            text = words(int(length * profile.bytes_a_token), random)
-        else:
+            text, cut = words(int(length * profile.bytes_a_token), random), length == longest
+        elif isinstance(said, str):
             whole = said.encode("utf-8", "surrogatepass")
             length = max(1, min(profile.tokens(len(whole)), longest))
-            text = whole[: int(length * profile.bytes_a_token)].decode("utf-8", "ignore")
-        cut = length == longest and (isinstance(said, int) or len(text) < len(said))
+            cut = profile.tokens(len(whole)) > longest
+            kept = whole[: int(length * profile.bytes_a_token)]
+            text = kept.decode("utf-8", "ignore") if cut else said
+        else:
+            raise UsageError(f"replies gives a text, a number of tokens or a Reply, not {said!r}")
         reason = "length" if cut else "stop"
         return Reply(text=text, finish_reason=reason, model=profile.name), length
 
@@ -275,10 +281,12 @@ class _Driver:
         at_s = min((time for time, _ in self._news), default=inf)
         at_s = min(at_s, self.replica.wake_s())
         if at_s < inf:
-            self._alarm = self._loop.call_at(at_s, self._tick)
+            now_s = self._loop.time()
+            self._alarm = self._loop.call_at(max(at_s, now_s + soon_s(now_s)), self._tick)
 
     def _advance(self) -> None:
-        now_s = self._loop.time() + SOON_S
+        now_s = self._loop.time()
+        now_s += soon_s(now_s)
         for job in self.replica.advance(now_s):
             arrival = self._arrivals.get(job.number)
             if arrival is None:

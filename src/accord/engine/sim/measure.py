@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from accord.engine.base import Message, Reply, Request
+from accord.engine.base import Message, Reply, Request, Usage
 from accord.engine.prefix import rendered
 from accord.errors import EngineProtocolError, RejectedError, UsageError
 
@@ -45,6 +45,7 @@ TAIL_WORDS = 24
 READING_WRITES = 12
 """Tokens of the reply to a prompt of which the reading is measured."""
 WRITING_WRITES = 40
+MOST_WRITTEN = 100_000
 READING_SHARE = 0.6
 """Of the time that there is, for long prompts."""
 _ROUND_SHARES = 1.15 * sum((*SHARES, *HELD_OUT_SHARES))
@@ -109,6 +110,18 @@ class Answered:
     def step_s(self) -> float:
         """The mean time of a token after the first."""
         return (self.end_s - self.first_s) / (self.written - 1)
+
+
+def _counted(usage: Usage, size: int, engine: str) -> int:
+    """The tokens of a prompt of ``size`` bytes, if what the engine says of it can be."""
+    counts = usage.prompt, usage.cached, usage.completion
+    read = 0 < usage.prompt <= 4 * size + 4096 and 0 <= usage.cached < usage.prompt
+    if read and 0 <= usage.completion <= MOST_WRITTEN:
+        return usage.prompt
+    raise EngineProtocolError(
+        f"{engine} says that a prompt of {size:,} bytes has {counts[0]:,} tokens, {counts[1]:,} of "
+        f"them cached, and its reply {counts[2]:,}: there is no fitting a profile to such counts"
+    )
 
 
 async def measure(
@@ -289,7 +302,7 @@ class _Bench:
             )
         return Answered(
             size=len(rendered(request)),
-            prompt=usage.prompt,
+            prompt=_counted(usage, len(rendered(request)), self.engine.name),
             cached=usage.cached,
             written=usage.completion,
             first_s=first_s if first_s is not None else end_s,

@@ -12,6 +12,7 @@ Shapes are those of Llama 3.1 (arXiv:2407.21783): layers, width, KV heads x 128 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from accord.engine.base import Prices
@@ -81,7 +82,9 @@ def profile_of(name: str) -> Profile:
     fitted = FITTED / f"{name}.json"
     if name in known_profiles():
         return load_profile(fitted)
-    path = Path(name).expanduser()
+    path = Path(name)
+    with suppress(RuntimeError):  # a home that nobody has
+        path = path.expanduser()
     if not path.exists():
         raise UsageError(
             f"there is no profile {name!r}; there are {', '.join(known_profiles())}, "

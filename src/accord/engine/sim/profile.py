@@ -21,6 +21,8 @@ import msgspec
 from accord.engine.base import Prices
 from accord.errors import UsageError
 
+MOST_SEQUENCES, MOST_SLOTS = 1 << 20, 1 << 12
+
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """How a profile was come by: what was measured, and how far it is off where it was not."""
@@ -77,15 +79,17 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name in _TIMES:
             if not 0 <= getattr(self, name) < 1e6:
                 raise ValueError(f"{name} is a time of at least 0, not {getattr(self, name)!r}")
-        if not 0 < self.token_s < 1e6:
-            raise ValueError(f"token_s is a time above 0, not {self.token_s!r}")
+        if not 1e-9 <= self.token_s < 1e6:
+            raise ValueError(f"token_s is a time of at least 1e-9, not {self.token_s!r}")
         for name in ("window", "kv_tokens", "block_tokens", "concurrency", "batch_tokens"):
             if not 1 <= getattr(self, name) < 1 << 50:
                 raise ValueError(f"{name} is at least 1, not {getattr(self, name)!r}")
         if not 0.25 <= self.bytes_a_token <= 64:
             raise ValueError(f"bytes_a_token is between 0.25 and 64, not {self.bytes_a_token!r}")
-        if self.aside_tokens < 0 or self.template_tokens < 0:
+        if not (0 <= self.aside_tokens < 1 << 50 and 0 <= self.template_tokens < self.window):
             raise ValueError("aside_tokens and template_tokens are at least 0")
+        if self.concurrency > (MOST_SLOTS if self.cache == "slots" else MOST_SEQUENCES):
+            raise ValueError(f"concurrency is less than {self.concurrency!r} on any engine")
         if self.kv_tokens < self.block_tokens:
             raise ValueError("kv_tokens is less than a block")
 
@@ -163,7 +167,7 @@ def load_profile(path: Path) -> Profile:
             f"the profile {path} cannot be read ({error.strerror}); `accord calibrate URL` writes "
             "one, and sim:8b and sim:70b need none"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path} is no profile of an engine: {error}; write one with `accord calibrate URL`"
         ) from error

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 REMEMBERS = 32
 """Caches full of what has been computed, to tell what is computed again."""
-SOON_S = 1e-9
-"""Times that are nearer to each other than this are the same."""
+
+
+def soon_s(now_s: float) -> float:
+    """Times that are nearer to each other than this are the same: a float holds no more."""
+    return 1e-9 + now_s * 1e-15
 
 
 @dataclass(eq=False, kw_only=True)
@@ -158,16 +161,16 @@ class Replica:
         news: list[Job] = []
         while True:
             if self._stretch is None:
-                if not (self.waiting or self.running) or self._at_s > now_s + SOON_S:
+                if not (self.waiting or self.running) or self._at_s > now_s + soon_s(now_s):
                     return news
                 self._at_s = max(self._at_s, self._idle_until(now_s))
                 self._stretch = self._plan()
                 if self._stretch is None:
                     return news
-            if now_s <= self._at_s + SOON_S:
+            if now_s <= self._at_s + soon_s(now_s):
                 return news
             stretch, self._stretch = self._stretch, None
-            begun = self.profile.steps_begun(stretch.batch, now_s - self._at_s - SOON_S)
+            begun = self.profile.steps_begun(stretch.batch, now_s - self._at_s - soon_s(now_s))
             news += self._do(stretch, min(stretch.steps, begun))
 
     def check_integrity(self) -> None:
