@@ -15,6 +15,7 @@ from accord.demo_large import (
     Outcome,
     compare,
     makespan_of,
+    outcome_of,
     pulled,
     run_report,
 )
@@ -49,11 +50,13 @@ def _p99(makespans: list[float]) -> float:
 
 def _usual(found: Compared, typical: Outcome) -> list[Row]:
     makespans, times = found.makespans["usual"], typical.total / found.baseline
-    off, thinking = _off(median(makespans), 142), _off(typical.thinking, 53)
+    few = (run_report(USUAL, CREW, PROFILE, seed) for seed in SEEDS[:21])
+    thought = median(outcome_of(each).thinking for each in few)
+    off, thinking = _off(median(makespans), 142), _off(thought, 53)
     return [
         Row(what="usual: makespan, median", measured=median(makespans), unit="s"),
         Row(what="usual: makespan off 142 s", measured=off, unit="%", target=5.0),
-        Row(what="usual: thinking", measured=typical.thinking, unit="s"),
+        Row(what="usual: thinking, median of 21", measured=thought, unit="s"),
         Row(what="usual: thinking off 53 s", measured=thinking, unit="%", target=5.0),
         Row(what="usual: manager", measured=typical.manager, unit="s"),
         Row(what="usual: reading others", measured=typical.reading, unit="s"),

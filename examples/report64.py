@@ -5,8 +5,8 @@ Engine, seed, work and lengths of replies are the same; virtual time, so it take
 
 Prints::
 
-    usual   146.0 s, 51.5 s of them thinking, 20.5x the tokens of one agent
-    Accord   51.0 s, 48.8 s of them thinking,  3.3x the tokens of one agent
+    usual   148.1 s, 52.7 s of them thinking, 20.0x the tokens of one agent
+    Accord   52.3 s, 50.0 s of them thinking,  3.2x the tokens of one agent
 """
 
 from accord.demo_large import ACCORD, USUAL, Crew, outcome_of, run_alone, run_report

@@ -40,7 +40,7 @@ from accord.sync.gather import gather
 T = TypeVar("T")
 
 BRIEF_WORDS = 700
-SECTION_TOKENS = 800
+SECTION_TOKENS = 840
 """40 sections of these are 30,000 words."""
 OUTLINE_LINE_BYTES = 64
 """Of a section in the outline, 16 tokens."""
