@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from accord import Agent, Runtime
 from accord.clock import (
     NANOSECONDS,
     VirtualClock,
@@ -13,8 +14,10 @@ from accord.clock import (
     WallClock,
     run_virtual,
 )
-from accord.errors import DeadlockError
+from accord.errors import DeadlockError, UsageError
 from accord.flow.thread import in_thread
+from accord.log.store.memory import MemoryStore
+from accord.testing.scripted import ScriptedEngine
 
 HOUR_S = 3600.0
 
@@ -209,7 +212,7 @@ def test_the_virtual_clock_belongs_to_a_virtual_loop():
     async def main():
         return VirtualClock().now_ns()
 
-    with pytest.raises(AssertionError, match="run_virtual"):
+    with pytest.raises(UsageError, match="run_virtual"):
         asyncio.run(main())
 
 
@@ -218,3 +221,14 @@ def test_the_wall_clock_never_goes_backwards():
     times = [clock.now_ns() for _ in range(1000)]
     assert times == sorted(times)
     assert clock.epoch_s() > 1.7e9
+
+
+def test_a_virtual_loop_needs_a_virtual_clock() -> None:
+    """The machine's clock would tell times that are none of the run's."""
+
+    async def main() -> None:
+        runtime = Runtime(engine=ScriptedEngine("ok"), log=MemoryStore())
+        with pytest.raises(UsageError, match="VirtualClock"):
+            await runtime.arun(Agent("agent"), "go")
+
+    run_virtual(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -173,7 +174,8 @@ def test_on_a_terminal_a_table_is_drawn_and_taken_away(cli: Cli):
     assert (code, out) == (0, b"done\n")
     assert "writer-00" in text
     assert "reading prompt" in text
-    assert "… and 21 reading prompt" in text
+    # A server of unknown kind is asked by eight at first, and by more as it begins to answer.
+    assert re.search(r"… and \d+ reading prompt", text)
     assert "r: 30 at work, 0 ended" in text
     assert "printed by the flow" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
