@@ -31,7 +31,6 @@ from accord.engine.sim.profile import Profile
 from accord.engine.sim.reply import words
 from accord.errors import UsageError
 from accord.flow.step import step
-from accord.log.store.base import Store
 from accord.log.store.memory import MemoryStore
 from accord.observe.critical import PARTS
 from accord.runtime import Result, Runtime
@@ -253,7 +252,6 @@ def outcome_of(result: Result[dict[str, Any]]) -> Outcome:
 class Compared:
     """Both wirings side by side. Times are seconds."""
 
-    wirings: dict[str, Wiring]
     baseline: int
     """Tokens of one agent that does it all."""
     makespans: dict[str, list[float]]
@@ -284,7 +282,6 @@ def compare(crew: Crew, profile: Profile, seeds: range) -> Compared:
     }
     alone = run_alone(crew, profile, seeds[0]).usage
     return Compared(
-        wirings=wirings,
         baseline=alone.prompt + alone.completion,
         makespans=makespans,
         outcomes=outcomes,
@@ -296,9 +293,7 @@ def _makespans(wiring: Wiring, crew: Crew, profile: Profile, seeds: range) -> li
     return [makespan_of(run_report(wiring, crew, profile, seed)) for seed in seeds]
 
 
-def run_report(
-    wiring: Wiring, crew: Crew, profile: Profile, seed: int, store: Store | None = None
-) -> Result[dict[str, Any]]:
+def run_report(wiring: Wiring, crew: Crew, profile: Profile, seed: int) -> Result[dict[str, Any]]:
     """The report on virtual time."""
     if min(profile.window, profile.kv_tokens) < NEEDS_TOKENS:
         raise UsageError(
@@ -308,13 +303,13 @@ def run_report(
         )
     patience_s = max(PATIENCE_S, BUSY_TOKENS * profile.token_s)
     flow = Report(wiring, crew, seed, patience_s=patience_s).flow
-    return _run(flow, (brief(),), wiring, engine_of(profile, crew, seed), store)
+    return _run(flow, (brief(),), wiring, engine_of(profile, crew, seed))
 
 
 def run_alone(crew: Crew, profile: Profile, seed: int) -> Result[str]:
     """The same by one agent, for the amplification."""
     inputs = (brief(), seed, crew.sections)
-    return _run(alone, inputs, ACCORD, engine_of(profile, crew, seed), None)
+    return _run(alone, inputs, ACCORD, engine_of(profile, crew, seed))
 
 
 def _run(
@@ -322,12 +317,11 @@ def _run(
     inputs: tuple[Any, ...],
     wiring: Wiring,
     engine: SimEngine,
-    store: Store | None,
 ) -> Result[T]:
     async def main() -> Result[T]:
         runtime = Runtime(
             engine=engine,
-            log=store or MemoryStore(),
+            log=MemoryStore(),
             clock=VirtualClock(),
             policy=wiring.policy,
             durability="exit",

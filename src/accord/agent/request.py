@@ -130,8 +130,7 @@ async def ask(request: Request, terms: Terms) -> Reply:
         "request", request.agent, [request], body, keep_input=True, coordination=terms.coordination
     )
     if budget is not None:
-        usage = reply.usage or _estimated(request, reply.text, reply.tool_calls)
-        usage = possible(usage)
+        usage = _usage(request, reply)
         budget.settle(usage.prompt + usage.completion)
     return reply
 
@@ -216,7 +215,7 @@ class _Asking:
             try:
                 async for piece in self._begun_in_time(replies):
                     if isinstance(piece, Reply):
-                        usage = self._usage(piece)
+                        usage = _usage(self._request, piece)
                         place.settle(usage.prompt, usage.completion)
                         return piece
                     place.warm()
@@ -227,7 +226,7 @@ class _Asking:
                         await listener(Token(scope.path, agent, piece.text))
             finally:
                 if self._text and place.used is None:  # cut off: what had come is billed
-                    usage = self._usage(Reply(text="".join(self._text)))
+                    usage = _usage(self._request, Reply(text="".join(self._text)))
                     place.settle(usage.prompt, usage.completion)
                 close = getattr(replies, "aclose", None)
                 if close is not None:
@@ -310,18 +309,13 @@ class _Asking:
 
     def _measured(self, reply: Reply, asked_at: int) -> Measured:
         ended_at = self._log.now()
-        usage = self._usage(reply)
+        usage = _usage(self._request, reply)
         spent = Spent(
             queued_ns=self._sent_at - asked_at,
             first_token_ns=None if self._first_at is None else self._first_at - self._sent_at,
             total_ns=ended_at - self._sent_at,
         )
         return Measured(reply, usage, reply.timings, spent, self._cost(usage), self._rung)
-
-    def _usage(self, reply: Reply) -> Usage:
-        if reply.usage is None:
-            return _estimated(self._request, reply.text, reply.tool_calls)
-        return possible(reply.usage)
 
     def _attempt_failed(self, attempt: int, error: EngineError, pause_s: float) -> None:
         usage, cost, rung = self._partial()
@@ -361,6 +355,12 @@ class _Asking:
 
 def _prompt_size(request: Request) -> int:
     return size_of_messages(request.messages) + size_of_tools(request.tools)
+
+
+def _usage(request: Request, reply: Reply) -> Usage:
+    if reply.usage is None:
+        return _estimated(request, reply.text, reply.tool_calls)
+    return possible(reply.usage)
 
 
 def _estimated(request: Request, text: str, tool_calls: tuple[ToolCall, ...]) -> Usage:

@@ -33,7 +33,7 @@ SEEDS = 9
 
 def large_demo_command(options: argparse.Namespace) -> int:
     """``accord demo --agents N``."""
-    from accord.demo_large import Crew, compare, run_report
+    from accord.demo_large import ACCORD, Crew, compare, run_report
 
     crew = Crew(options.agents)
     engine = select(options.engine or "sim", model=options.model)
@@ -48,7 +48,7 @@ def large_demo_command(options: argparse.Namespace) -> int:
     say(f"{crew.agents} agents on {engine.name} ({engine.profile.source}), {len(seeds)} seeds")
     found = compare(crew, engine.profile, seeds)
     answer, table = Answer(), list(_table(found))
-    report = run_report(found.wirings["Accord"], crew, engine.profile, seeds[0])
+    report = run_report(ACCORD, crew, engine.profile, seeds[0])
     (folder / "report.md").write_text("\n\n".join(report.output["sections"]), encoding="utf-8")
     (folder / "tax.json").write_bytes(document(report.tax.to_dict()))
     told = _told(found)

@@ -131,8 +131,9 @@ class SimEngine:
     async def generate(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Yield the first token's text, the rest, and the reply."""
         profile, loop = self.profile, asyncio.get_running_loop()
-        for_reply, for_fault = self._drawn(request)
-        job, reply = self._job(request, for_reply)
+        prompt = rendered(request)
+        for_reply, for_fault = self._drawn(request.agent, prompt)
+        job, reply = self._job(request, prompt, for_reply)
         fault = self._faults.drawn(for_fault)
         if fault in ("refused", "error", "timeout"):
             await self._fail(fault)
@@ -169,21 +170,20 @@ class SimEngine:
         for replica in self._fleet.replicas if self._fleet is not None else []:
             replica.check_integrity()
 
-    def _drawn(self, request: Request) -> tuple[Random, Random]:
+    def _drawn(self, agent: str, prompt: bytes) -> tuple[Random, Random]:
         """What the reply and what the fault follows from."""
-        digest = blake2b(rendered(request), digest_size=16).hexdigest()
+        digest = blake2b(prompt, digest_size=16).hexdigest()
         self._asked[digest] += 1
         attempt = f"{self._seed}/{digest}/{self._asked[digest]}"
         if self._draw_by == "prompt":
             return Random(attempt), Random(f"{attempt}/fault")
-        numbers = self._numbers.setdefault(request.agent, {})
+        numbers = self._numbers.setdefault(agent, {})
         number = numbers.setdefault(digest, len(numbers))
-        reply = f"{self._seed}/{request.agent}/{number}"
+        reply = f"{self._seed}/{agent}/{number}"
         return Random(reply), Random(f"{reply}/fault/{self._asked[digest]}")
 
-    def _job(self, request: Request, random: Random) -> tuple[Job, Reply]:
+    def _job(self, request: Request, prompt: bytes, random: Random) -> tuple[Job, Reply]:
         profile = self.profile
-        prompt = rendered(request)
         size = profile.tokens(len(prompt)) + profile.template_tokens
         most = min(profile.window, profile.kv_tokens // profile.block_tokens * profile.block_tokens)
         if size >= most:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from accord.engine.prefix import PrefixTree
+from accord.engine.prefix import PrefixTree, common_bytes
 
 if TYPE_CHECKING:
     from accord.engine.prefix import Node
@@ -196,14 +196,14 @@ class SlotKV:
         self._uses = 0
 
     def match(self, prompt: bytes) -> int:
-        return max(self._tokens(_common(slot.text, prompt)) for slot in self._slots)
+        return max(self._tokens(common_bytes(slot.text, prompt)) for slot in self._slots)
 
     def begin(self, prompt: bytes, size: int, most: int) -> tuple[Holding, int] | None:
         free = [slot for slot in self._slots if not slot.busy]
         if not free:
             return None
-        slot = max(free, key=lambda slot: _common(slot.text, prompt))
-        common = _common(slot.text, prompt)
+        slot = max(free, key=lambda slot: common_bytes(slot.text, prompt))
+        common = common_bytes(slot.text, prompt)
         if common <= SIMILAR * len(prompt):
             slot = min(reversed(free), key=lambda slot: slot.used)
             self._exchange(slot, prompt)
@@ -212,7 +212,7 @@ class SlotKV:
         slot.busy = True
         holding = Holding()
         holding.slot = slot
-        hit = min(self._tokens(_common(slot.text, prompt)), size - 1)
+        hit = min(self._tokens(common_bytes(slot.text, prompt)), size - 1)
         self.grow(holding, min(size, hit + most))
         return holding, hit
 
@@ -246,11 +246,11 @@ class SlotKV:
         if slot.text and not any(text.startswith(slot.text) for text, _ in self._aside):
             self._aside = [each for each in self._aside if not slot.text.startswith(each[0])]
             self._aside.append((slot.text, slot.tokens))
-        most = _common(slot.text, prompt)
+        most = common_bytes(slot.text, prompt)
         share = most / len(slot.text) if slot.text else 0.0
         best = None
         for each in self._aside:
-            common = _common(each[0], prompt)
+            common = common_bytes(each[0], prompt)
             used = common / len(each[0])
             if used >= WORTH_LOADING and used > share and common > most:
                 best, share, most = each, used, common
@@ -262,18 +262,6 @@ class SlotKV:
 
     def _tokens(self, size: int) -> int:
         return int(size / self._profile.bytes_a_token)
-
-
-def _common(text: bytes, prompt: bytes) -> int:
-    """How many bytes both begin with."""
-    low, high = 0, min(len(text), len(prompt)) + 1
-    while high - low > 1:  # the first `low` are equal, not the first `high`
-        middle = (low + high) // 2
-        if prompt.startswith(text[low:middle], low):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def cache_of(profile: Profile) -> KV:
