@@ -8,17 +8,8 @@ times the tokens of one agent, P99 above 200 s.
 
 from statistics import median
 
-from accord.demo_large import (
-    USUAL,
-    Compared,
-    Crew,
-    Outcome,
-    compare,
-    makespan_of,
-    outcome_of,
-    pulled,
-    run_report,
-)
+from accord.demo_compared import Compared, Outcome, compare, makespan_of, outcome_of, run_report
+from accord.demo_large import USUAL, Crew, pulled
 from accord.engine.sim.presets import PRESETS
 from bench.harness import Row, stopwatch
 

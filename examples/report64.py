@@ -9,7 +9,8 @@ Prints::
     Accord   52.3 s, 50.0 s of them thinking,  3.2x the tokens of one agent
 """
 
-from accord.demo_large import ACCORD, USUAL, Crew, outcome_of, run_alone, run_report
+from accord.demo_compared import outcome_of, run_alone, run_report
+from accord.demo_large import ACCORD, USUAL, Crew
 from accord.engine.sim.presets import PRESETS
 
 if __name__ == "__main__":

@@ -11,18 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from accord.demo_large import (
-    ACCORD,
-    LEVERS,
-    USUAL,
-    Crew,
-    compare,
-    makespan_of,
-    outcome_of,
-    pulled,
-    run_report,
-    without,
-)
+from accord.demo_compared import compare, makespan_of, outcome_of, run_report
+from accord.demo_large import ACCORD, LEVERS, USUAL, Crew, pulled, without
 from accord.engine.sim.presets import PRESETS
 from accord.errors import UsageError
 from accord.log.events import CallFinished

@@ -4,7 +4,7 @@ A run is one append-only log of events, each naming what caused it; everything e
 off that log. Layers, each importing only those below it::
 
     cli         the command line
-    demo        the report that `accord demo` writes
+    demo        the reports that `accord demo` writes, small and large; the large one compared
     testing     a scripted engine, a stub server, conformance suites
     langgraph   LangGraph's checkpointer on the log
     graph       state graphs

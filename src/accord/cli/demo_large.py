@@ -25,7 +25,7 @@ from accord.engine.sim.engine import SimEngine
 from accord.errors import UsageError
 
 if TYPE_CHECKING:
-    from accord.demo_large import Compared
+    from accord.demo_compared import Compared
 
 SEEDS = 9
 """Of each wiring, by default."""
@@ -33,7 +33,8 @@ SEEDS = 9
 
 def large_demo_command(options: argparse.Namespace) -> int:
     """``accord demo --agents N``."""
-    from accord.demo_large import ACCORD, Crew, compare, run_report
+    from accord.demo_compared import compare, run_report
+    from accord.demo_large import ACCORD, Crew
 
     crew = Crew(options.agents)
     engine = select(options.engine or "sim", model=options.model)
