@@ -16,6 +16,8 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
 from accord.errors import DeadlockError, UsageError
@@ -139,3 +141,19 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run`` on a new :class:`VirtualLoop`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` to its end: in this thread, or in another if a loop runs here already."""
+    if not _loop_runs_here():
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1, "accord-run") as pool:
+        return pool.submit(copy_context().run, asyncio.run, work).result()
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,7 +16,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from accord._version import __version__
-from accord.clock import Clock, VirtualLoop, WallClock
+from accord.clock import Clock, VirtualLoop, WallClock, in_own_loop
 from accord.comm.mailbox import check_address
 from accord.comm.post import Post
 from accord.comm.space import Spaces
@@ -132,9 +130,6 @@ class Runtime:
             single_flight=single_flight,
         )
         self._remaining = remaining
-        if limits is not None and not hasattr(limits, "book"):
-            msg = f"limits is a Limits(agent=, run=, tenant=) of Limit, not {limits!r}"
-            raise UsageError(msg)
         self.clock: Clock = clock or WallClock()
         self.durability: Durability = durability
         self.store = open_store(log, clock=self.clock, durability=durability)
@@ -481,19 +476,3 @@ def started_of(calls: Calls, run_id: str) -> RunStarted:
             "invoke the graph to go on with it"
         )
     return calls.run
-
-
-def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` to its end: in this thread, or in another if a loop runs here already."""
-    if not _loop_runs_here():
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1, "accord-run") as pool:
-        return pool.submit(copy_context().run, asyncio.run, work).result()
-
-
-def _loop_runs_here() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -439,3 +439,11 @@ def test_a_budget_of_a_piece_of_work_says_what_is_left() -> None:
     with pytest.raises(BudgetExceededError) as caught, budget.reserved(31, "a request"):
         pass
     assert caught.value.left == 30
+
+
+@pytest.mark.parametrize("limits", [5, Limit(tokens=500), {"run": 5}])
+def test_limits_of_another_kind_are_refused_before_a_run(limits: Any) -> None:
+    with pytest.raises(UsageError, match="limits is a Limits"):
+        Runtime(engine=ScriptedEngine("ok"), log=MemoryStore(), limits=limits)
+    with pytest.raises(UsageError, match="takes a Limit"):
+        Limits(run=limits if limits == 5 else 7)  # type: ignore[arg-type]

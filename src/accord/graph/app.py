@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
+from accord.clock import in_own_loop
 from accord.errors import UsageError
 from accord.flow.call import call
 from accord.flow.execution import Listener
@@ -25,7 +26,7 @@ from accord.log.events import CallFinished
 from accord.log.fold import index_calls
 from accord.log.log import Log, read_log
 from accord.once import arun, run
-from accord.runtime import Opened, Options, Result, Runtime, in_own_loop
+from accord.runtime import Opened, Options, Result, Runtime
 from accord.streaming import stream_of
 
 StreamMode = Literal["updates", "values", "tokens"]

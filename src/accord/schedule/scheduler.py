@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from accord.engine.base import Capabilities, Engine
-from accord.errors import BudgetExceededError, DeadlinePassedError, RateLimitedError
+from accord.errors import BudgetExceededError, DeadlinePassedError, RateLimitedError, UsageError
 from accord.schedule.admission import Admission
 from accord.schedule.concurrency import DEFAULT_CONCURRENCY, Concurrency
 from accord.schedule.following import Following
@@ -41,6 +41,12 @@ class Settings:
     tenant: str = ""
     admission: bool = True
     single_flight: bool = True
+
+    def __post_init__(self) -> None:
+        if self.limits is not None and not hasattr(self.limits, "book"):
+            raise UsageError(
+                f"limits is a Limits(agent=, run=, tenant=) of Limit, not {self.limits!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
