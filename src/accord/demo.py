@@ -2,8 +2,9 @@
 
 planner → researchers → writers → editor. The brief is on the blackboard and comes first in the
 prompts of all who read it, so an engine with a prefix cache reads it once. Small enough for a 135M
-model on two cores, and the same flow on any other engine. Lengths are bounded, by ``max_tokens``
-and by the output types, which become the JSON schema that the engine decodes under.
+model on two cores, and the same flow on any other engine. Lengths are bounded, by the end of a
+paragraph and by the output types, which become the JSON schema that the engine decodes under: so
+replies are whole, and a second run finds them in the result cache.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ must choose one this quarter.
 SEED = 7
 """Of the engine's sampling, so that a second run reads alike."""
 
+PARAGRAPH = ("\n\n",)
+"""Where a paragraph ends."""
 Line = Annotated[str, Meta(min_length=4, max_length=60)]
 """Short: llama.cpp's grammars unroll a bound, so a long one costs time on every token."""
 
@@ -62,6 +65,22 @@ class Findings(Struct, frozen=True):
     facts: Annotated[list[Line], Meta(min_length=2, max_length=4)]
 
 
+class Part(Struct, frozen=True):
+    """One part of a report by one agent."""
+
+    title: Line
+    text: Annotated[list[Line], Meta(min_length=3, max_length=4)]
+
+
+class Report(Struct, frozen=True):
+    """A report by one agent."""
+
+    title: Line
+    summary: Annotated[list[Line], Meta(min_length=3, max_length=4)]
+    sections: Annotated[list[Part], Meta(min_length=3, max_length=3)]
+    recommendation: Annotated[list[Line], Meta(min_length=2, max_length=4)]
+
+
 board = Blackboard()
 
 planner = Agent(
@@ -84,20 +103,23 @@ researcher = Agent(
 writer = Agent(
     "writer",
     "Write one short paragraph that answers the question from the facts.",
-    max_tokens=120,
+    max_tokens=240,
+    stop=PARAGRAPH,
     seed=SEED,
 )
 editor = Agent(
     "editor",
     "Sum this report up for its reader and recommend what to do, in one paragraph.",
-    max_tokens=160,
+    max_tokens=320,
+    stop=PARAGRAPH,
     seed=SEED,
 )
 analyst = Agent(
     "analyst",
     "Write a report on the brief: a title, a summary, three short sections, a recommendation.",
     shares="brief",
-    max_tokens=640,
+    output=Report,
+    max_tokens=1024,
     seed=SEED,
 )
 
@@ -118,7 +140,10 @@ async def team(brief: str) -> str:
 async def solo(brief: str) -> str:
     """The report by one agent, for comparison."""
     board.write("brief", brief)
-    return await analyst(_topic(brief))
+    report = await analyst(_topic(brief))
+    parts = [f"## {part.title}\n\n{' '.join(part.text)}" for part in report.sections]
+    summary, advice = " ".join(report.summary), " ".join(report.recommendation)
+    return "\n\n".join([f"# {report.title}", summary, *parts, advice]) + "\n"
 
 
 def _topic(brief: str) -> str:

@@ -44,6 +44,8 @@ from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
 from accord.observe.remaining import Remaining, Way, last_remaining
 from accord.result import Result
+from accord.reuse.open import open_results
+from accord.reuse.results import Mode, ResultCache, checked
 from accord.schedule.limits import Limits
 from accord.schedule.policy import KeyFunction, Policy, policy_of
 from accord.schedule.scheduler import Settings
@@ -70,6 +72,8 @@ class Options(TypedDict, total=False):
     admission: bool
     single_flight: bool
     remaining: Mapping[str, float] | None
+    cache: Mode | None
+    cache_store: ResultCache | Path | str | None
 
 
 class Runtime:
@@ -115,6 +119,8 @@ class Runtime:
         admission: bool = True,
         single_flight: bool = True,
         remaining: Mapping[str, float] | None = None,
+        cache: Mode | None = None,
+        cache_store: ResultCache | Path | str | None = None,
     ) -> None:
         if durability not in ("sync", "async", "exit"):
             msg = f"durability is 'sync', 'async' or 'exit', not {durability!r}"
@@ -142,8 +148,11 @@ class Runtime:
         self._schedulers: WeakKeyDictionary[asyncio.AbstractEventLoop, Schedulers] = (
             WeakKeyDictionary()
         )
+        self._cache: Mode | None = None if cache is None else checked(cache, "Runtime")
+        self.results = open_results(cache_store, self.store, self.clock)
         self._live: dict[str, Execution] = {}
         self._opened_store = log is None or isinstance(log, str | Path)
+        self._opened_results = not isinstance(cache_store, ResultCache)
 
     async def arun(
         self,
@@ -333,9 +342,11 @@ class Runtime:
         self.close_store()
 
     def close_store(self) -> None:
-        """Let go of a store that this runtime opened; a later look opens it again."""
+        """Let go of the stores that this runtime opened; a later look opens them again."""
         if self._opened_store:
             self.store.close()
+        if self._opened_results:
+            self.results.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -416,6 +427,8 @@ class Runtime:
             schedulers=schedulers,
             seed=started.seed,
             began_s=started.began_s,
+            results=self.results,
+            cache=self._cache,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
             remaining=self._remaining_of(started.flow),

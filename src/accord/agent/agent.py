@@ -31,6 +31,7 @@ from accord.flow.scope import CallScope
 from accord.flow.step import Step, step
 from accord.log.blobs import digest_of
 from accord.log.events import Reducer
+from accord.reuse.results import Mode, checked
 from accord.sync.gather import gather
 from accord.tokens.summary import SUMMARY_TOKENS
 
@@ -75,6 +76,7 @@ class AgentOptions(TypedDict, total=False):
     memory_items: int
     ending: Ending | None
     guard: Callable[..., Any] | None
+    cache: Mode | None
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -103,6 +105,9 @@ class Agent(Generic[T]):
                         then what is seen as ``diff`` is summarised; then they are
                         refused with :class:`accord.errors.BudgetExceededError`
     ``cheaper``         a model to fall back on; its tokens count by its price, half if unknown
+    ``cache``           ``on``, ``off``, ``read``, ``write``: equal requests, equal calls of pure
+                        tools, are answered as before. If nobody says (call, agent, run), requests
+                        with a seed or of temperature 0 are, and nothing else
 
     ``model``, ``temperature``, ``seed`` and ``stop`` go to the engine as they are; ``retry`` is a
     :class:`accord.Retry`.
@@ -155,6 +160,7 @@ class Agent(Generic[T]):
     memory: Memory | None
     ending: Ending | None
     guard: Callable[..., Any] | None
+    cache: Mode | None
     reply_type: OutputType = field(repr=False, compare=False)
     _version: str = field(repr=False, compare=False)
 
@@ -269,6 +275,7 @@ class Agent(Generic[T]):
             coordination=self.coordination,
             budget=self.budget,
             cheaper=self.cheaper,
+            cache=self.cache,
         )
 
     @property
@@ -351,6 +358,7 @@ _DEFAULTS: dict[str, Any] = {
     "memory": None,
     "ending": None,
     "guard": None,
+    "cache": None,
 }
 _FIELDS = (*_DEFAULTS, "spec", "writes")
 _SEEN = ("shares", "reads", "sees", "expected_calls", "summary_tokens", "summariser", "memory")
@@ -437,6 +445,8 @@ def _check(name: Any, options: AgentOptions) -> None:
 
 
 def _check_terms(who: str, given: Mapping[str, Any]) -> None:
+    if given.get("cache") is not None:
+        checked(given["cache"], who)
     if not (given.get("priority") is None or type(given["priority"]) is int):
         raise UsageError(f"{who}: priority is a whole number, not {given['priority']!r}")
     if given.get("deadline_s") is not None and not 0 < given["deadline_s"] < 1e9:

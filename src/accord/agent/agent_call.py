@@ -183,7 +183,24 @@ class AgentCall(Generic[T]):
         self._fold_rounds(room.most)
         messages = self._rounds.messages
         await room.check(messages)
-        return await ask(self._request(messages), agent.terms)
+        return await ask(self._request(messages), agent.terms, self._is_usable)
+
+    def _is_usable(self, reply: Reply) -> bool:
+        """It is an answer, or asks for tools as it may."""
+        try:
+            for wanted in reply.tool_calls:
+                if wanted.name != recall.SPEC.name:
+                    self._tools[wanted.name].arguments(wanted.arguments)
+            return bool(reply.tool_calls) or self._parses(reply.text)
+        except (KeyError, InvalidArgumentsError):
+            return False
+
+    def _parses(self, text: str) -> bool:
+        try:
+            self._agent.reply_type.parse(text)
+        except InvalidReplyError:
+            return False
+        return True
 
     def _request(self, messages: Sequence[Message]) -> Request:
         request = self._agent.request(messages)
@@ -248,7 +265,7 @@ class AgentCall(Generic[T]):
             await self._clear.wait()
         path, failed = current_scope("an agent's tools").place, False
         try:
-            text = await tool.answer(wanted)
+            text = await tool.answer(wanted, self._agent.cache)
         except InvalidArgumentsError as error:
             return self._mistaken(
                 f"invalid arguments {wanted.arguments!r} for {wanted.name}: {error}"

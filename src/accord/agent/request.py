@@ -5,6 +5,8 @@ exponential, jittered pause, or after what the engine asked for; the pause holds
 in front of that engine. A refusal (400, 401, 404) is final at once. Every billed attempt is
 recorded.
 
+What was answered before need not be asked (:mod:`accord.agent.reused`).
+
 What is recorded is the request as it was made. Its priority, and what had to give so that it stays
 within its agent's budget, are put in when it is sent: they change no key.
 """
@@ -12,13 +14,14 @@ within its agent's budget, are put in when it is sent: they change no key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
 from msgspec.structs import replace
 
+from accord.agent.reused import reusable_request, reused
 from accord.clock import NANOSECONDS
 from accord.engine.base import (
     Capabilities,
@@ -47,6 +50,7 @@ from accord.flow.failure import record_error
 from accord.flow.scope import CallScope, Tap, current_scope
 from accord.log.events import AttemptFailed, Rung, Spent
 from accord.observe.remaining import Way
+from accord.reuse.results import Mode
 from accord.schedule.budget import Allowance, Fit, Wanted
 from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler
@@ -100,6 +104,8 @@ class Retry:
         return pause_s * (0.5 + random.random() / 2)
 
 
+PIECE_CHARACTERS = 16
+"""A reply that is known already is told in such pieces."""
 CHEAPER = 0.5
 """What a token of the cheaper model counts, where the prices of both are not known."""
 
@@ -113,18 +119,33 @@ class Terms:
     coordination: bool = False
     budget: int | None = None
     cheaper: str | None = None
+    cache: Mode | None = None
 
 
-async def ask(request: Request, terms: Terms) -> Reply:
-    """Make the request through the scheduler of its engine, recorded as one call."""
+async def ask(request: Request, terms: Terms, usable: Callable[[Reply], bool]) -> Reply:
+    """Make the request through the scheduler of its engine, recorded as one call.
+
+    Replies that are ``usable`` may serve equal requests, too.
+    """
     budget = current_scope("a request").budget
 
     async def body(scope: CallScope) -> Measured:
         asking = _Asking(request, scope, terms)
         most = _prompt_size(request) + (request.max_tokens or 0)
         who = f"a request of {request.agent!r}"
-        with nullcontext() if budget is None else budget.reserved(most, who):
-            return await asking.run()
+
+        async def make() -> Measured:
+            with nullcontext() if budget is None else budget.reserved(most, who):
+                return await asking.run()
+
+        engine = await asking.start()
+        result = reusable_request(request, scope, engine, terms.cache, usable)
+        if result is None:
+            return await make()
+        measured = await reused(result, scope, make)
+        if measured.saved is not None:
+            await asking.tell(measured.value)
+        return measured
 
     reply: Reply = await call(
         "request", request.agent, [request], body, keep_input=True, coordination=terms.coordination
@@ -169,8 +190,19 @@ class _Asking:
         self._first_at: int | None = None
         scope.partial = self._partial
 
+    async def start(self) -> tuple[str, str]:
+        """The engine's name and model. Loading one is no queueing."""
+        capabilities = await self._scheduler.start()
+        return self._scheduler.engine.name, capabilities.model
+
+    async def tell(self, reply: Reply) -> None:
+        """Give a reply that need not be asked for to who reads it while it is written."""
+        audience = self._audience()
+        await audience.begin()
+        for start in range(0, len(reply.text), PIECE_CHARACTERS):
+            await audience.hear(reply.text[start : start + PIECE_CHARACTERS])
+
     async def run(self) -> Measured:
-        await self._scheduler.start()  # loading a model is no queueing
         request, budget = self._request, self._terms.budget
         if budget is None:
             return await self._attempts()
@@ -202,15 +234,11 @@ class _Asking:
 
     async def _attempt(self) -> Reply:
         self._text, self._first_at = [], None
-        scope, agent = self._scope, self._request.agent
-        listener, tap = scope.execution.listener, self._tap()
+        audience = self._audience()
         engine = self._scheduler.engine
         async with self._scheduler.place(self._asked()) as place:
             self._sent_at = self._log.now()
-            if tap is not None:
-                tap.begin(max(scope.take_causes()))
-            if listener is not None:
-                await listener(Sent(scope.path, agent))
+            await audience.begin()
             replies = engine.generate(self._sent_as(place.ticket.priority))
             try:
                 async for piece in self._begun_in_time(replies):
@@ -220,10 +248,7 @@ class _Asking:
                         return piece
                     place.warm()
                     self._take(piece)
-                    if tap is not None:
-                        tap.take(piece.text)
-                    if listener is not None:
-                        await listener(Token(scope.path, agent, piece.text))
+                    await audience.hear(piece.text)
             finally:
                 if self._text and place.used is None:  # cut off: what had come is billed
                     usage = _usage(self._request, Reply(text="".join(self._text)))
@@ -296,11 +321,11 @@ class _Asking:
             request = replace(request, max_tokens=fit.max_tokens, model=model)
         return request
 
-    def _tap(self) -> Tap | None:
-        """Of the code that called the agent: what an agent's own helpers write is not for it."""
+    def _audience(self) -> _Audience:
+        """What an agent's own helpers write is not for who taps the code that called it."""
         agent = self._scope.outer
         caller = None if agent is None else agent.outer
-        return None if caller is None else caller.tap
+        return _Audience(self._scope, self._request.agent, None if caller is None else caller.tap)
 
     def _take(self, piece: TextDelta) -> None:
         if self._first_at is None:
@@ -351,6 +376,28 @@ class _Asking:
         if own is None or self._rung != "cheaper":
             return own
         return prices_of(self._terms.cheaper or "") or own
+
+
+class _Audience:
+    """Who reads a reply while it is written: the run's listener, and code that taps it."""
+
+    def __init__(self, scope: CallScope, agent: str, tap: Tap | None) -> None:
+        self._scope = scope
+        self._agent = agent
+        self._tap = tap
+        self._listener = scope.execution.listener
+
+    async def begin(self) -> None:
+        if self._tap is not None:
+            self._tap.begin(max(self._scope.take_causes()))
+        if self._listener is not None:
+            await self._listener(Sent(self._scope.path, self._agent))
+
+    async def hear(self, text: str) -> None:
+        if self._tap is not None:
+            self._tap.take(text)
+        if self._listener is not None:
+            await self._listener(Token(self._scope.path, self._agent, text))
 
 
 def _prompt_size(request: Request) -> int:

@@ -9,12 +9,19 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
+from accord.agent.reused import Result, reused
 from accord.engine.base import ToolCall, ToolSpec
 from accord.errors import UsageError
-from accord.flow.call import call
+from accord.flow.call import Measured, call
 from accord.flow.function import RecordedFunction
+from accord.flow.scope import CallScope
+from accord.flow.suspend import plain_json
+from accord.reuse.key import tool_key
+from accord.reuse.results import Mode, mode_for
 from accord.tokens.encode import encode
 
+Keep = Callable[[dict[str, Any], Any], object]
+"""Whether the result of a tool's call may serve equal calls, from its arguments and itself."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -38,8 +45,13 @@ class Tool(RecordedFunction[P, T]):
         timeout_s: float | None = None,
         spec: ToolSpec | None = None,
         delegates: bool = False,
+        cache: bool | Keep = True,
     ) -> None:
         super().__init__(function, name=name, pure=pure, timeout_s=timeout_s)
+        if not isinstance(cache, bool) and not callable(cache):
+            raise UsageError(f"tool {self.name}: cache is a bool or a function, not {cache!r}")
+        self.cache = cache
+        """What of its results may serve equal calls, where they are to be cached at all."""
         self.delegates = delegates
         """What it calls may have effects, though it has none itself."""
         self._arguments: Any = dict[str, Any]
@@ -67,15 +79,30 @@ class Tool(RecordedFunction[P, T]):
         )
         return found
 
-    async def answer(self, asked: ToolCall) -> str:
-        """Call the tool as the model asked, recorded, and give the text for the model."""
+    async def answer(self, asked: ToolCall, cache: Mode | None = None) -> str:
+        """Call the tool as the model asked, recorded, and give the text for the model.
+
+        ``cache`` is what its agent was given.
+        """
         arguments = self.arguments(asked.arguments)
+        body = self.body((), arguments)
+
+        async def reusing(scope: CallScope) -> Any:
+            result = reusable_tool(self, arguments, scope, cache)
+            if result is None:
+                return await body(scope)
+
+            async def make() -> Measured:
+                return Measured(await body(scope))
+
+            return await reused(result, scope, make)
+
         return shown(
             await call(
                 "tool",
                 self.name,
                 [arguments],
-                self.body((), arguments),
+                reusing,
                 pure=self.pure,
                 keep_input=True,
                 timeout_s=self.timeout_s,
@@ -100,15 +127,45 @@ def tool(
     name: str = "",
     pure: bool = False,
     timeout_s: float | None = None,
+    cache: bool | Keep = True,
 ) -> Any:
     """Make a function a tool, as ``@tool`` or ``@tool(pure=True, ...)``.
 
     Its type hints become the schema and its docstring the description. ``pure`` and
     ``timeout_s`` are as for :func:`accord.step`.
+
+    ``cache`` is a veto: with False, or where ``cache(arguments, result)`` is false, a result serves
+    no other call. Others serve equal calls of agents with ``cache="on"``, of a pure tool that is a
+    plain function of a module, whose result is plain JSON data.
     """
     if function is None:
-        return partial(tool, name=name, pure=pure, timeout_s=timeout_s)
-    return Tool(function, name=name, pure=pure, timeout_s=timeout_s)
+        return partial(tool, name=name, pure=pure, timeout_s=timeout_s, cache=cache)
+    return Tool(function, name=name, pure=pure, timeout_s=timeout_s, cache=cache)
+
+
+def reusable_tool(
+    tool: Tool[..., Any], arguments: dict[str, Any], scope: CallScope, asked_for: Mode | None
+) -> Result | None:
+    """How a call of a tool is kept; None if it is not to be."""
+    execution, keep = scope.execution, tool.cache
+    mode = mode_for(asked_for, execution.cache)
+    if mode in (None, "off") or not tool.pure or tool.delegates or keep is False:
+        return None
+    key = tool_key(tool.function, arguments, execution.schedulers.tenant)
+    if key is None:
+        return None
+
+    def pack(measured: Measured) -> bytes | None:
+        if callable(keep) and not keep(arguments, measured.value):
+            return None
+        try:
+            return plain_json(measured.value, "a result")
+        except UsageError:
+            return None
+
+    return Result(
+        key=key, mode=mode, kind="tool", name=tool.name, pack=pack, unpack=msgspec.json.decode
+    )
 
 
 def _arguments_type(function: Callable[..., Any], name: str) -> type[msgspec.Struct]:

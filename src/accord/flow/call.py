@@ -47,6 +47,7 @@ from accord.log.events import (
     CallKind,
     CallStarted,
     Rung,
+    Saved,
     Spent,
     Value,
 )
@@ -61,14 +62,15 @@ Body = Callable[[CallScope], Awaitable[Any]]
 
 
 class Measured(NamedTuple):
-    """What the body of a request returns: the value, and what it cost."""
+    """What the body of a call may return: the value, and what it cost, or did not."""
 
     value: Any
-    usage: Usage
-    timings: Timings | None
-    spent: Spent
-    cost: float | None
+    usage: Usage | None = None
+    timings: Timings | None = None
+    spent: Spent | None = None
+    cost: float | None = None
     rung: Rung = ""
+    saved: Saved | None = None
 
 
 class _Answer(NamedTuple):
@@ -94,7 +96,7 @@ async def call(
 
     ``inputs`` (or bytes that stand for them), those that are ``named``, and ``version`` (of what is
     called) are hashed into the call's key; the inputs are recorded if ``keep_input``, and their
-    beginning as a ``preview`` unless one is given. A ``request``'s body returns :class:`Measured`.
+    beginning as a ``preview`` unless one is given. ``body`` may return :class:`Measured`.
     ``pure`` says that making the call twice does no harm. ``accept`` makes what is recorded of what
     ``body`` gave, or raises.
     """
@@ -186,7 +188,7 @@ async def _perform(
     finally:
         leave(token)
     scope.saw_end(log.append(inner.path, inner.take_causes(), end))
-    return result.value if started.kind == "request" else result
+    return result.value if isinstance(result, Measured) else result
 
 
 def _answer_again(scope: Scope, path: str, start: int, spare: Call) -> Any:
@@ -278,6 +280,7 @@ def _finished(inner: CallScope, result: Any, started: CallStarted) -> CallFinish
         spent=result.spent,
         cost=result.cost,
         rung=result.rung,
+        saved=result.saved,
     )
 
 

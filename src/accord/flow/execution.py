@@ -14,6 +14,7 @@ from accord.errors import AccordError, FlowChangedError
 from accord.log.codec import ValueCodec
 from accord.log.log import Log
 from accord.observe.remaining import Remaining
+from accord.reuse.results import Mode, ResultCache
 from accord.schedule.budget import Allowance
 from accord.schedule.schedulers import Schedulers
 
@@ -53,6 +54,10 @@ class Execution:
     schedulers: Schedulers
     seed: int
     began_s: float
+    results: ResultCache = field(default_factory=ResultCache)
+    """What equal calls have given."""
+    cache: Mode | None = None
+    """How it is used, where neither the call nor its agent says so."""
     repeat_unknown: bool = False
     listener: Listener | None = None
     branches: int = 0

@@ -153,6 +153,8 @@ class CallFinished(Fact, frozen=True, kw_only=True):
     spent: Spent | None = None
     cost: float | None = None
     rung: Rung = ""
+    saved: Saved | None = None
+    """It was not made: an equal call had been."""
 
 
 class CallFailed(Fact, frozen=True, kw_only=True):
@@ -313,6 +315,14 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     full: int
     sent: int = 0
     new: int = 0
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a call would have cost, as it cost whoever made it; ``took_ns`` in nanoseconds."""
+
+    usage: Usage | None = None
+    cost: float | None = None
+    took_ns: int = 0
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

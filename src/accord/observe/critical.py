@@ -233,6 +233,9 @@ def _request_parts(
     entries: dict[int, Entry],
 ) -> dict[str, int]:
     entry = entries.get(fact.call)
+    if isinstance(fact, CallFinished) and fact.saved is not None:
+        waited = 0 if fact.spent is None else min(length, fact.spent.queued_ns)
+        return {"queueing": waited, "runtime": length - waited}
     if not isinstance(fact, CallFinished) or fact.spent is None or entry is None:
         return {"queueing": length}  # an attempt that gave nothing was a wait for the engine
     spent = fact.spent

@@ -19,6 +19,11 @@ class Schedulers:
         self._others: dict[int, Scheduler] = {}
 
     @property
+    def tenant(self) -> str:
+        """For whom all of this is."""
+        return self._settings.tenant
+
+    @property
     def engine(self) -> Engine:
         """The runtime's own engine."""
         return self._own.engine

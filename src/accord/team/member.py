@@ -42,6 +42,7 @@ SAME = (
     "memory",
     "ending",
     "guard",
+    "cache",
 )
 """Options that a copy takes as the agent has them."""
 SPELLED_OUT = (

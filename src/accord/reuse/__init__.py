@@ -1,0 +1,1 @@
+"""Never compute twice, and start early: results kept, prompts read ahead, guesses scored."""

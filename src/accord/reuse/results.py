@@ -1,0 +1,304 @@
+"""The result cache: what was answered once, exactly as it was asked, is not computed again.
+
+Only complete successes are kept, under all that they depend on (:mod:`accord.reuse.key`). Of equal
+calls at the same time one is made, and the others wait for what it gives. A hit costs nothing, and
+says what it saved.
+
+Whatever is wrong with the file, the run goes on without it, and says so once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from accord.clock import WallClock
+from accord.engine.base import Request, Usage
+from accord.errors import UsageError
+from accord.log.waiters import Waiters
+from accord.reuse.store import ResultStore, Row, StoreBusyError, StoreError
+
+Mode = Literal["off", "read", "write", "on"]
+"""``read`` uses what is kept and keeps nothing new, ``write`` the other way round."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+DAY_S = 86_400.0
+TTL_S = 30 * DAY_S
+"""Models change behind their names."""
+MOST_BYTES = 1 << 30
+MEMORY_BYTES = 64 << 20
+SKEW_S = 60.0
+"""Clocks of machines differ by so much."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A result, and what it cost to compute."""
+
+    result: msgspec.Raw
+    usage: Usage | None = None
+    cost: float | None = None
+    took_ns: int = 0
+
+
+_entry_of = msgspec.json.Decoder(Entry).decode
+_mode: ContextVar[Mode | None] = ContextVar("accord_cache_mode", default=None)
+
+
+@contextmanager
+def caching(mode: Mode) -> Generator[None]:
+    """Calls made in this block use the cache so, whatever their agents and the run say.
+
+    ``on``, ``read`` and ``write`` also for replies that are drawn by chance; ``off`` is a veto.
+    """
+    token = _mode.set(checked(mode, "caching()"))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
+def checked(mode: Any, where: str) -> Mode:
+    """``mode``, if it is one."""
+    if mode not in MODES:
+        raise UsageError(f"{where}: cache is one of {', '.join(MODES)}, not {mode!r}")
+    return mode
+
+
+def mode_for(agent: Mode | None, run: Mode | None) -> Mode | None:
+    """What was asked for: of this call, else of its agent, else of the run; None for nothing."""
+    return _mode.get() or agent or run
+
+
+def repeats(request: Request) -> bool:
+    """The engine would answer the same again: nothing is drawn, or from a seed."""
+    seed = request.extra.get("seed", request.seed)
+    temperature = request.extra.get("temperature", request.temperature)
+    return seed is not None or (temperature is not None and temperature == 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultStatistics:
+    """Counts since the cache was opened.
+
+    ``joined`` calls waited for an equal one that was under way, and are hits, too. ``faults`` are
+    uses that the file did not allow.
+    """
+
+    hits: int
+    misses: int
+    joined: int
+    kept: int
+    faults: int
+
+
+@dataclass
+class _Counts:
+    hits: int = 0
+    misses: int = 0
+    joined: int = 0
+    kept: int = 0
+    faults: int = 0
+
+
+class Flight:
+    """A call that is under way, and the scopes of those who wait for an equal one."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Any] = []
+        self.entry: Entry | None = None
+        self.is_over = False
+        """It gave something, or failed: else the next of those who wait makes the call."""
+        self._news = Waiters()
+
+    async def wait(self, scope: Any, waits: Callable[[], None]) -> None:
+        """Return when it has ended, one way or the other."""
+        self.scopes.append(scope)
+        try:
+            waits()
+            await self._news.wait()
+        finally:
+            self.scopes.remove(scope)
+
+    def land(self) -> None:
+        """It has ended."""
+        self._news.wake()
+
+
+@dataclass
+class Turn:
+    """A call's turn at a key: it has found an ``entry``, or is the one to make it."""
+
+    entry: Entry | None = None
+    waited: bool = False
+    flight: Flight | None = None
+
+    def made(self, entry: Entry | None) -> None:
+        """The call was made and gave ``entry``, or nothing that others could use."""
+        if self.flight is not None:
+            self.flight.entry, self.flight.is_over = entry, True
+
+
+class ResultCache:
+    """Results in memory, or with a ``path`` in a file that processes may share.
+
+    ``ttl_s``       how long a result is of use, in seconds; None for ever
+    ``most_bytes``  what it may take; what was used longest ago goes first
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        ttl_s: float | None = TTL_S,
+        most_bytes: int | None = None,
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
+        if ttl_s is not None and not ttl_s > 0:
+            raise UsageError(f"a cache's ttl_s is a time above 0 or None, not {ttl_s!r}")
+        if most_bytes is None:
+            most_bytes = MEMORY_BYTES if path is None else MOST_BYTES
+        if most_bytes < 1:
+            raise UsageError(f"a cache's most_bytes is a whole number above 0, not {most_bytes!r}")
+        self.store = ResultStore(None if path is None else Path(path), most_bytes)
+        self._ttl_s = ttl_s
+        self._now_s = now_s or WallClock().epoch_s
+        self._counts = _Counts()
+        self._off = False
+        """The file is of no use: it is not tried again."""
+        self._warned: set[str] = set()
+        self._flights: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bytes, Flight]] = (
+            WeakKeyDictionary()
+        )
+
+    def look(self, key: bytes) -> Entry | None:
+        """What is kept under ``key``, if it is still of use."""
+        row = self._using(lambda: self.store.get(key))
+        if row is None:
+            return None
+        age_s = self._now_s() - row.made_s
+        if age_s < -SKEW_S:
+            self._say(
+                "results in the cache are of later than now: this machine's clock has gone back. "
+                "They are not used; set the clock, or `accord cache clear`"
+            )
+            return None
+        if self._ttl_s is not None and age_s >= self._ttl_s:
+            return None
+        try:
+            return _entry_of(row.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.poisoned(key)
+            return None
+
+    def poisoned(self, key: bytes) -> None:
+        """What is kept under ``key`` is not what it should be: it goes, and is made anew."""
+        self._counts.faults += 1
+        self._say("a result in the cache was not what was kept there: it is made anew")
+        self._using(lambda: self.store.drop(key))
+
+    def keep(self, key: bytes, entry: Entry, *, tenant: str, kind: str, name: str) -> bool:
+        """Keep a complete success; whether that could be done."""
+        try:
+            body = msgspec.json.encode(entry)
+        except UnicodeEncodeError:
+            return False
+        row = Row(key, tenant, kind, name, self._now_s(), body)
+
+        def put() -> bool:
+            self.store.put(row)
+            return True
+
+        kept = self._using(put) or False
+        self._counts.kept += kept
+        return kept
+
+    @asynccontextmanager
+    async def turn(
+        self,
+        key: bytes,
+        mode: Mode,
+        usable: Callable[[Entry], bool],
+        scope: Any = None,
+        waits: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[Turn]:
+        """Find what is kept under ``key``; else wait for who makes it, or be the one.
+
+        ``usable`` says whether what was found is what it should be. ``waits`` is called when
+        ``scope`` begins to wait. Should a maker be cancelled, the next who waits makes it; should
+        it fail, all others do so at once: what fails once a time would fail as often as they are.
+        """
+        flights = self._flights.setdefault(asyncio.get_running_loop(), {})
+        turn = Turn()
+        if mode in ("read", "on"):
+            turn.entry = self._found(key, usable)
+            while turn.entry is None and (flight := flights.get(key)) is not None:
+                turn.waited = True
+                await flight.wait(scope, waits)
+                turn.entry = flight.entry
+                if flight.is_over:
+                    break
+        hit = turn.entry is not None
+        self._counts.hits += hit
+        self._counts.joined += hit and turn.waited
+        self._counts.misses += not hit
+        if hit or mode != "on" or key in flights:
+            yield turn
+            return
+        turn.flight = flights[key] = Flight()
+        try:
+            yield turn
+        except Exception:
+            turn.made(None)
+            raise
+        finally:
+            del flights[key]
+            turn.flight.land()
+
+    def statistics(self) -> ResultStatistics:
+        """How it has been used."""
+        return ResultStatistics(**vars(self._counts))
+
+    def close(self) -> None:
+        """Let go of the file; a later use opens it again."""
+        self.store.close()
+
+    def _found(self, key: bytes, usable: Callable[[Entry], bool]) -> Entry | None:
+        entry = self.look(key)
+        if entry is None or usable(entry):
+            return entry
+        self.poisoned(key)
+        return None
+
+    def _using(self, work: Callable[[], Any]) -> Any:
+        """``work()``, or None where the file does not allow it."""
+        if self._off:
+            self._counts.faults += 1
+            return None
+        try:
+            return work()
+        except StoreBusyError:
+            self._counts.faults += 1
+        except StoreError as fault:
+            self._counts.faults += 1
+            self._off = True
+            self._say(f"the result cache is not used: {fault}")
+        except UnicodeEncodeError:
+            pass  # a name that UTF-8 cannot hold: it is not kept
+        except ValueError:
+            self._counts.faults += 1
+            self._say("a result in the cache had been changed or damaged: it is made anew")
+        return None
+
+    def _say(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(what, stacklevel=2)
