@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache as once
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from accord._version import __version__
+from accord.agent.prefetch import prefetched
 from accord.clock import Clock, VirtualLoop, WallClock, in_own_loop
 from accord.comm.mailbox import check_address
 from accord.comm.post import Post
@@ -42,10 +44,12 @@ from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
-from accord.observe.remaining import Remaining, Way, last_remaining
+from accord.observe.earlier import last_run
+from accord.observe.remaining import Remaining, Way, remaining_of
 from accord.result import Result
 from accord.reuse.open import open_results
 from accord.reuse.results import Mode, ResultCache, checked
+from accord.reuse.site import Site
 from accord.schedule.limits import Limits
 from accord.schedule.policy import KeyFunction, Policy, policy_of
 from accord.schedule.scheduler import Settings
@@ -74,6 +78,8 @@ class Options(TypedDict, total=False):
     remaining: Mapping[str, float] | None
     cache: Mode | None
     cache_store: ResultCache | Path | str | None
+    speculation: bool
+    prefetch: bool
 
 
 class Runtime:
@@ -121,6 +127,8 @@ class Runtime:
         remaining: Mapping[str, float] | None = None,
         cache: Mode | None = None,
         cache_store: ResultCache | Path | str | None = None,
+        speculation: bool = True,
+        prefetch: bool = False,
     ) -> None:
         if durability not in ("sync", "async", "exit"):
             msg = f"durability is 'sync', 'async' or 'exit', not {durability!r}"
@@ -150,6 +158,12 @@ class Runtime:
         )
         self._cache: Mode | None = None if cache is None else checked(cache, "Runtime")
         self.results = open_results(cache_store, self.store, self.clock)
+        self._speculation = speculation
+        self._prefetch = prefetch
+        self._agents: dict[str, dict[str, Any]] = {}
+        """Agents by name, by flow."""
+        self._sites: dict[str, dict[str, Site]] = {}
+        """How guesses have gone, by flow."""
         self._live: dict[str, Execution] = {}
         self._opened_store = log is None or isinstance(log, str | Path)
         self._opened_results = not isinstance(cache_store, ResultCache)
@@ -421,6 +435,7 @@ class Runtime:
         started: RunStarted,
         listener: Listener | None,
     ) -> Execution:
+        earlier = once(lambda: last_run(self.store, started.flow, self.clock))
         execution = Execution(
             log=log,
             replay=Replay(recorded, log.envelopes),
@@ -431,7 +446,11 @@ class Runtime:
             cache=self._cache,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
-            remaining=self._remaining_of(started.flow),
+            remaining=self._remaining_of(earlier),
+            earlier=earlier,
+            speculates=self._speculation,
+            sites=self._sites.setdefault(started.flow, {}),
+            agents=self._agents.setdefault(started.flow, {}),
         )
         if started.forked_from:
             with suppress(RunNotFoundError):  # deleted since: all is made again
@@ -440,14 +459,15 @@ class Runtime:
                 execution.spare_values = original.values
         return execution
 
-    def _remaining_of(self, flow: str) -> Remaining:
+    def _remaining_of(self, earlier: Callable[[], Log | None]) -> Remaining:
         """How far it is to the end from each request: as declared, or as the last run had it."""
         if self._remaining is not None:
             declared = self._remaining.items()
             return Remaining(by_agent={agent: Way(left_s, left_s) for agent, left_s in declared})
         if not self._settings.policy.looks_ahead:
             return Remaining()
-        return last_remaining(self.store, flow, self.clock)
+        last = earlier()
+        return Remaining() if last is None else remaining_of(last.envelopes)
 
     async def _execute(
         self,
@@ -462,8 +482,9 @@ class Runtime:
             opened(log)
         execution.posted = lambda: (log.fold(Post), log.fold(Spaces))  # who waits for it wakes
         self._live[log.run] = execution
+        made = prefetched(flow, execution) if self._prefetch else flow
         try:
-            output = await run_flow(flow, inputs, execution, first)
+            output = await run_flow(made, inputs, execution, first)
         finally:
             del self._live[log.run]
             execution.schedulers.ended(log.run)

@@ -77,6 +77,7 @@ class AgentOptions(TypedDict, total=False):
     ending: Ending | None
     guard: Callable[..., Any] | None
     cache: Mode | None
+    speculate: bool
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -90,6 +91,8 @@ class Agent(Generic[T]):
     ``repairs``         how often a wrong reply or tool call is sent back with the error
     ``tool_rounds``     how many replies in one call may ask for tools
     ``result_tokens``   the most of a tool's result that a prompt shows; the rest has a handle
+    ``speculate``       while a reply is being written, the pure tools that it will probably ask for
+                        are called: those that it asked for here in the last run of the flow
     ``loop_limit``      how often in a row it may make the same calls with the same results
     ``engine``          another engine than the run's
     ``coordination``    its tokens are overhead of working together: managers, selectors
@@ -161,6 +164,7 @@ class Agent(Generic[T]):
     ending: Ending | None
     guard: Callable[..., Any] | None
     cache: Mode | None
+    speculate: bool
     reply_type: OutputType = field(repr=False, compare=False)
     _version: str = field(repr=False, compare=False)
 
@@ -221,12 +225,15 @@ class Agent(Generic[T]):
         """
 
         async def body(scope: CallScope) -> T:
+            scope.execution.agents[self.name] = self
             if self.priority is not None:
                 scope.priority = self.priority
             if self.deadline_s is not None:
                 began = scope.execution.log.envelopes[scope.start].at
                 scope.due_by(began + round(self.deadline_s * NANOSECONDS))
             answer = await self._answer(scope, inputs, named)
+            if self.writes:
+                await scope.certain()
             for destination in self.writes:
                 await destination.put(answer)
             return answer
@@ -359,6 +366,7 @@ _DEFAULTS: dict[str, Any] = {
     "ending": None,
     "guard": None,
     "cache": None,
+    "speculate": False,
 }
 _FIELDS = (*_DEFAULTS, "spec", "writes")
 _SEEN = ("shares", "reads", "sees", "expected_calls", "summary_tokens", "summariser", "memory")
@@ -400,7 +408,8 @@ def _version(agent: Agent[Any]) -> str:
     try:
         seen = [agent.spec] if agent.spec.looks else []
         told = [agent.writes] if agent.writes else []
-        parts = [agent.instructions, agent.request([]), *seen, *told]
+        ahead = ["speculate"] if agent.speculate else []  # its calls have other places
+        parts = [agent.instructions, agent.request([]), *seen, *told, *ahead]
         return digest_of(msgspec.json.encode(parts))
     except TypeError as error:
         msg = f"agent {agent.name!r}: extra must be plain data, as it goes into a JSON body"

@@ -40,6 +40,7 @@ from accord.flow.scope import CallScope, Scope, current_scope
 from accord.log.events import Looked
 from accord.schedule.budget import Spending
 from accord.sync.gather import gather
+from accord.sync.speculate import NO_GUESS, Speculation, of_before
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
 from accord.tokens.summary import pays
@@ -59,6 +60,12 @@ class _Answer(NamedTuple):
     text: str
     path: str = ""
     failed: bool = False
+    cut: bool = False
+    """The rest of it has a handle."""
+
+
+_Answers = dict[tuple[str, str], _Answer]
+"""By the identity of the call."""
 
 
 class AgentCall(Generic[T]):
@@ -84,16 +91,18 @@ class AgentCall(Generic[T]):
         self._tools = {tool.name: tool for tool in agent.tools}
         self._offers_recall = False
         """Handles stand in the prompt."""
-        self._corrections = 0
+        self._corrections = self._tool_rounds = 0
         self._mistakes: list[str] = []
         """What was wrong with the tool calls of the present reply."""
-        self._known: dict[tuple[str, str], _Answer] = {}
+        self._known: _Answers = {}
         """What calls of pure tools have answered, by their arguments."""
         self._steps: list[object] = []
 
     async def run(self) -> T:
         """The agent's answer."""
         agent = self._agent
+        if any(read.space == "mail" for read in agent.spec.reads):
+            await self._scope.certain()  # what it reads counts as taken
         self._engine = await self._scope.execution.schedulers.of(agent.engine).start()
         if agent.tools and not self._engine.tools:
             warnings.warn(
@@ -105,14 +114,10 @@ class AgentCall(Generic[T]):
         if agent.summariser is not None and prompt.covered:
             prompt = await self._in_its_words(prompt, agent.summariser)
         self._rounds, self._offers_recall = Rounds(prompt.messages), prompt.names_handles
-        tool_rounds = 0
         while True:
-            reply = await self._ask()
+            reply, made = await self._next_round()
             if reply.tool_calls:
-                tool_rounds += 1
-                if tool_rounds > agent.tool_rounds:
-                    raise self._too_many_rounds()
-                await self._use_tools(reply)
+                self._end_round(reply, made)
                 continue
             try:
                 return agent.reply_type.parse(reply.text)
@@ -218,16 +223,61 @@ class AgentCall(Generic[T]):
         if over or pays(rounds.tokens, folded.tokens, rounds.made, price):
             self._rounds, self._offers_recall = folded, True
 
-    async def _use_tools(self, reply: Reply) -> None:
-        """Make what calls the reply asks for, at once, and answer each exactly once."""
-        keys = [self._identity(index, each) for index, each in enumerate(reply.tool_calls)]
-        new = {
-            key: each
-            for key, each in zip(keys, reply.tool_calls, strict=True)
-            if key not in self._known
-        }
+    async def _next_round(self) -> tuple[Reply, _Answers]:
+        """The next reply, and what the tools that it asks for answer."""
+        if not self._agent.speculate:
+            reply = await self._ask_for_round()
+            return reply, await self._make(reply.tool_calls) if reply.tool_calls else {}
+        name = self._agent.name
+        return await Speculation[Reply, _Answers](
+            site=f"tools of {name}",
+            step=self._ask_for_round,
+            then=self._make_all,
+            guess=self._expected,
+            accept=lambda guess, reply: guess == _pairs(reply.tool_calls),
+        ).run()
+
+    async def _expected(self, scope: Scope) -> list[list[str]]:
+        """The calls of pure tools that the reply which is being written asks for, if any."""
+        before = of_before(scope, self._agent.name, or_elsewhere=False)
+        expected = before.tool_calls if isinstance(before, Reply) else ()
+        return _pairs(expected) if expected and all(map(self._is_harmless, expected)) else NO_GUESS
+
+    def _is_harmless(self, wanted: ToolCall) -> bool:
+        tool = self._tools.get(wanted.name)
+        if tool is None or not tool.pure or tool.delegates:
+            return False
+        try:
+            tool.arguments(wanted.arguments)
+        except InvalidArgumentsError:
+            return False
+        return True
+
+    async def _make_all(self, asked: Reply | list[list[str]]) -> _Answers:
+        if isinstance(asked, Reply):
+            return await self._make(asked.tool_calls) if asked.tool_calls else {}
+        return await self._make([ToolCall("", name, arguments) for name, arguments in asked])
+
+    async def _ask_for_round(self) -> Reply:
+        reply = await self._ask()
+        if reply.tool_calls:
+            self._tool_rounds += 1
+            if self._tool_rounds > self._agent.tool_rounds:
+                raise self._too_many_rounds()
+        return reply
+
+    async def _make(self, calls: Sequence[ToolCall]) -> _Answers:
+        """Make what ``calls`` ask for that is not known yet, each once and all at once."""
+        keys = [self._identity(index, each) for index, each in enumerate(calls)]
+        new = {k: each for k, each in zip(keys, calls, strict=True) if k not in self._known}
         made = await gather(self._answer(each) for each in new.values())
-        answers = self._known | dict(zip(new, made, strict=True))
+        return dict(zip(new, made, strict=True))
+
+    def _end_round(self, reply: Reply, made: _Answers) -> None:
+        """Answer each call of ``reply`` exactly once."""
+        keys = [self._identity(index, each) for index, each in enumerate(reply.tool_calls)]
+        answers = self._known | made
+        self._offers_recall = self._offers_recall or any(each.cut for each in made.values())
         self._known = {key: each for key, each in answers.items() if key[0] and not each.failed}
         given = [answers[key] for key in keys]
         self._correct(reply)
@@ -275,9 +325,7 @@ class AgentCall(Generic[T]):
         except Exception as error:  # noqa: BLE001  # the model is told, and may try otherwise
             text, failed = f"error: {type(error).__name__}: {error}", True
         shown = recall.cut(text, self._agent.result_tokens, f"#{path}")
-        if shown is not text:
-            self._offers_recall = True
-        return _Answer(shown, path, failed)
+        return _Answer(shown, path, failed, cut=shown is not text)
 
     async def _recall(self, wanted: ToolCall) -> str:
         agent, log = self._agent, self._scope.execution.log
@@ -351,6 +399,11 @@ class AgentCall(Generic[T]):
             f"{self._agent.tool_rounds} replies; raise tool_rounds, or say in its instructions "
             "when to stop"
         )
+
+
+def _pairs(calls: Sequence[ToolCall]) -> list[list[str]]:
+    """Names and arguments, for ids differ each time."""
+    return [[each.name, each.arguments] for each in calls]
 
 
 def _item(wanted: ToolCall, answer: _Answer) -> Item:

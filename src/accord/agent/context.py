@@ -22,6 +22,7 @@ from accord.agent.history import PastCall, continued, exchange_of, item_of, past
 from accord.agent.reading import Item, Read, Visibility, items_of, place_of
 from accord.agent.tally import Tally
 from accord.comm.post import Post
+from accord.comm.space import Order
 from accord.engine.base import Capabilities, Message, Origin
 from accord.engine.size import size_of_messages
 from accord.flow.scope import Scope
@@ -113,12 +114,15 @@ class Composer:
         *,
         scope: Scope,
         position: int,
+        until: Order | None = None,
     ) -> None:
         self._role = role
         self._spec = spec
         self._remembered = remembered
         self._log = scope.execution.log
         self._position = position
+        self._until = until
+        """Only what was written before that place is shown."""
         self._found: dict[tuple[Read, int], list[Item]] = {}
         past = past_calls(self._log, agent, scope, position)
         self._looked = max((call.looked for call in past), default=0)
@@ -288,6 +292,8 @@ class Composer:
             reads = (*self._spec.shares, *self._spec.reads)
             before = reads[: reads.index(read)]
             found = items_of(self._log, read, self._position, since, before)
+            if self._until is not None:
+                found = [item for item in found if item.order < self._until]
             self._found[read, since] = found
         return found
 

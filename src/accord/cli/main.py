@@ -30,6 +30,7 @@ COMMANDS = {
     "show": "accord.cli.show:show_command",
     "why": "accord.cli.why:why_command",
     "tax": "accord.cli.show:tax_command",
+    "cache": "accord.cli.cache:cache_command",
     "doctor": "accord.cli.doctor:doctor_command",
     "calibrate": "accord.cli.calibrate:calibrate_command",
     "prune": "accord.cli.listing:prune_command",
@@ -90,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_show(add("show", "the calls of a run as a tree, or what one of them was sent and gave"))
     _add_why(add("why", "what an event of a run followed from, back to the beginning"))
     _add_tax(add("tax", "where every token and every second of a run went; or of a message log"))
+    _add_store(add("cache", "what is kept of earlier answers, for equal requests"))
     _add_doctor(add("doctor", "what is installed, what answers, what to mend"))
     _add_calibrate(add("calibrate", "measure an engine, for --engine sim:FILE to simulate it"))
     _add_prune(add("prune", "remove old runs from the log"))
@@ -114,6 +116,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", default="accord-demo", help="for report and tax")
     parser.add_argument("--json", metavar="FILE", help="write all results there; - is stdout")
+    _add_cache(parser)
     _add_log(parser)
 
 
@@ -138,6 +141,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="RUN", type=_name, help="the run's name")
     _add_engine(parser)
     _add_policy(parser)
+    _add_cache(parser)
     parser.add_argument(
         "--durability", choices=("sync", "async", "exit"), default="async", help="default: async"
     )
@@ -154,6 +158,7 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=_name)
     _add_engine(parser, default="the one recorded")
     _add_policy(parser)
+    _add_cache(parser)
     parser.add_argument(
         "--repeat-unknown",
         action="store_true",
@@ -186,6 +191,7 @@ def _add_fork(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="RUN", dest="new_run", type=_name, help="the new name")
     _add_engine(parser, default="the one recorded")
     _add_policy(parser)
+    _add_cache(parser)
     parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
     _add_log(parser)
     _add_json(parser)
@@ -245,6 +251,21 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="the number of a call's event in the tree: its prompts and replies, in full",
     )
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="stats|clear|export",
+        choices=("stats", "clear", "export"),
+        help="how much there is of what; forget it all; write it out, a JSON object a line",
+    )
+    parser.add_argument(
+        "--store", metavar="PATH", help="the cache file; default: the one beside the log"
+    )
+    parser.add_argument("--out", metavar="FILE", help="for export; default: stdout, as is -")
+    _add_log(parser)
+    parser.add_argument("--json", action="store_true", help="stats as one JSON document on stdout")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -312,6 +333,15 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
         choices=tuple(POLICIES),
         default="fcfs",
         help="whose requests go first; default: fcfs",
+    )
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cache",
+        choices=("off", "read", "write", "on"),
+        help="answers of equal requests of before; default: of those with a seed or of "
+        "temperature 0",
     )
 
 

@@ -7,7 +7,8 @@ those belong to the runtime, which owns each of them once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -188,6 +189,20 @@ class Capabilities:
         if prices is None or prices.cached is None or not prices.prompt:
             return CACHED_PRICE
         return prices.cached / prices.prompt
+
+
+@asynccontextmanager
+async def answering(
+    engine: Engine, request: Request
+) -> AsyncGenerator[AsyncIterator[TextDelta | Reply]]:
+    """What ``engine`` gives for ``request``; it is told when nobody wants more of it."""
+    replies = engine.generate(request)
+    try:
+        yield replies
+    finally:
+        close = getattr(replies, "aclose", None)
+        if close is not None:
+            await close()
 
 
 class Engine(Protocol):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from accord.engine.base import Request
 
+REPLY = b"\n<assistant>\n"
+"""Where a prompt ends."""
 BYTES_A_TOKEN = 4
 """What English text and code have, about."""
 
@@ -37,7 +39,7 @@ def rendered(request: Request) -> bytes:
         parts.append(b"\n<%b>\n%b" % (message.role.encode(), _bytes(message.content)))
         if message.tool_calls:
             parts.append(msgspec.json.encode(message.tool_calls))
-    return b"".join([*parts, b"\n<assistant>\n"])
+    return b"".join([*parts, REPLY])
 
 
 def _bytes(text: str) -> bytes:

@@ -33,6 +33,7 @@ from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
 from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError, UsageError
 from accord.flow.failure import ends_in, mark, rebuild_error, record_error
+from accord.flow.hold import OUTWARD
 from accord.flow.replay import describe
 from accord.flow.scope import CallScope, Scope, current_scope, enter, leave, own_scope
 from accord.flow.suspend import Suspended, suspension_in
@@ -113,6 +114,8 @@ async def call(
     key = digest_of(plain)[:KEY_CHARACTERS]
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
+    if scope.hold is not None and (kind in OUTWARD or (kind in ("step", "tool") and not pure)):
+        await scope.hold.wait()
     path = scope.next_path()
     if preview is None:
         shown = kind != "request" and not isinstance(inputs, bytes)

@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from accord.clock import NANOSECONDS
 from accord.errors import AccordError, FlowChangedError
 from accord.log.codec import ValueCodec
 from accord.log.log import Log
+from accord.observe.earlier import Following
+from accord.observe.guesses import Guesses
 from accord.observe.remaining import Remaining
 from accord.reuse.results import Mode, ResultCache
+from accord.reuse.site import Site
 from accord.schedule.budget import Allowance
 from accord.schedule.schedulers import Schedulers
 
@@ -63,6 +67,16 @@ class Execution:
     branches: int = 0
     """Branches of joins at work: with none, nobody would share a commit."""
     leaked_threads: int = 0
+    earlier: Callable[[], Log | None] = lambda: None
+    """The last run of the flow that finished: what may come again."""
+    speculates: bool = True
+    """Guesses are followed, where that pays."""
+    sites: dict[str, Site] = field(default_factory=dict[str, Site])
+    """How guesses of each call have gone, in this run and in others of the flow."""
+    agents: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Agents that have been called in runs of the flow, by name."""
+    coming: dict[str, list[Following]] = field(default_factory=dict[str, list[Following]])
+    """Which agents are called next, when the calls at places have ended."""
     remaining: Remaining = field(default_factory=Remaining)
     """How far it is from each place to the end of the run, as far as that is known."""
     askers: dict[int, Scope] = field(default_factory=dict[int, "Scope"])
@@ -83,6 +97,18 @@ class Execution:
         found = self._allowances.get(agent)
         if found is None:
             found = self._allowances[agent] = Allowance(agent, self.log)
+        return found
+
+    def site(self, name: str) -> Site:
+        """How guesses of a call of that name have gone; at first, as in the last run."""
+        found = self.sites.get(name)
+        if found is None:
+            found = self.sites[name] = Site()
+            earlier = self.earlier()
+            for guess in [] if earlier is None else earlier.fold(Guesses).all:
+                if guess.site == name and guess.right is not None:
+                    worked_ns = guess.saved_ns if guess.right else guess.ahead_ns - guess.at
+                    found.score(right=guess.right, worked_s=worked_ns / NANOSECONDS)
         return found
 
     @contextmanager

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from accord.errors import UsageError
 from accord.flow.call import call
+from accord.flow.hold import Premature
 from accord.flow.replay import describe_note
 from accord.flow.scope import CallScope, Scope, own_scope
-from accord.log.events import CallKind, Envelope, Looked, MessageTaken, Noted
+from accord.log.events import CallKind, Envelope, Guessed, Looked, MessageTaken, Noted
 
 Decide = Callable[[Scope, int], Noted]
 
@@ -55,6 +56,8 @@ def note(what: str, decide: Decide, scope: Scope | None = None) -> Envelope:
         return recorded
     noted = decide(scope, len(log.envelopes))
     _check_text(noted)
+    if scope.hold is not None and not scope.hold.is_certain and _is_seen(noted):
+        raise Premature
     if handling := scope.handling_now():
         noted = replace(noted, handling=handling)
     seq = log.append(path, scope.take_causes(), noted)
@@ -78,6 +81,7 @@ async def note_when(
     costs one event.
     """
     scope = scope or own_scope(what, what)
+    await scope.certain()
     replay, log = scope.execution.replay, scope.execution.log
     path = scope.place
     if path in replay.notes or (path not in replay.calls and condition.met()):
@@ -91,6 +95,11 @@ async def note_when(
 
     noted: int = await call(kind, name, [], body, pure=True, timeout_s=timeout_s)
     return log.envelopes[noted]
+
+
+def _is_seen(noted: Noted) -> bool:
+    """Others can tell that it happened."""
+    return bool(noted.took) if isinstance(noted, Looked) else not isinstance(noted, Guessed)
 
 
 def _check_text(noted: Noted) -> None:
@@ -109,4 +118,6 @@ def _is_same(now: Noted, before: Noted) -> bool:
         return now.what == before.what
     if isinstance(now, MessageTaken) and isinstance(before, MessageTaken):
         return now.mailbox == before.mailbox
+    if isinstance(now, Guessed) and isinstance(before, Guessed):
+        return now.site == before.site
     return now == replace(before, handling=())

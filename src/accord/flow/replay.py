@@ -24,6 +24,7 @@ from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
+    Guessed,
     Joined,
     Looked,
     MailboxClosed,
@@ -295,5 +296,7 @@ def describe_note(note: Note) -> str:
             return f"take a message from {note.mailbox}"
         case Looked():
             return f"look at {note.what}"
+        case Guessed():
+            return f"guess {note.site}"
         case _:
             return type(note).__name__

@@ -25,6 +25,7 @@ from accord.log.fold import is_within
 if TYPE_CHECKING:
     from accord.engine.base import Usage
     from accord.flow.execution import Execution
+    from accord.flow.hold import Hold
     from accord.log.events import CallKind, Rung
     from accord.schedule.budget import Budget
 
@@ -59,6 +60,7 @@ class Scope:
         "execution",
         "frontier",
         "handling",
+        "hold",
         "outer",
         "path",
         "remaining_s",
@@ -91,6 +93,8 @@ class Scope:
         """The longest chain of work from here to the end of the run, where it was declared."""
         self.budget: Budget | None = None if outer is None else outer.budget
         """What the requests made here may use."""
+        self.hold: Hold | None = None if outer is None else outer.hold
+        """What runs here runs ahead of what it depends on."""
         self.execution = execution
         self.task = task
         self.tap: Tap | None = None
@@ -128,6 +132,11 @@ class Scope:
                 urgency = asker._urgency(seen)  # noqa: SLF001
                 found = max(found, urgency) if urgency else found
         return found
+
+    async def certain(self) -> None:
+        """Return when all that the code here depends on is certain."""
+        if self.hold is not None:
+            await self.hold.wait()
 
     def due_by(self, deadline_ns: int) -> None:
         """What is done here is of use until then, or for a shorter time if that was said before."""

@@ -240,6 +240,16 @@ class Looked(Note, frozen=True, kw_only=True):
     """The messages or events that were seen by it and count as taken, by number."""
 
 
+class Guessed(Note, frozen=True, kw_only=True):
+    """What a call would give was guessed, and what follows from it has begun."""
+
+    site: str
+    """The name of the call, in :func:`accord.sync.speculate.speculate` or in an agent."""
+    value: Value
+    by: str = ""
+    """Who guessed; empty for an earlier result."""
+
+
 class MailboxOpened(Note, frozen=True, kw_only=True):
     """A mailbox takes what is sent to ``name``, and to the ``topics`` that it follows."""
 
@@ -263,6 +273,27 @@ class MessageTaken(Note, frozen=True, kw_only=True):
     mailbox: str
     message: int
     """The number of the event that sent it."""
+
+
+class PrefetchStarted(Fact, frozen=True, kw_only=True):
+    """The engine is given what is known of the next prompt of ``agent``, in spare capacity.
+
+    It is at no place of the flow, and nothing follows from it.
+    """
+
+    agent: str
+    tokens: int
+    """Of that beginning, by estimate."""
+
+
+class PrefetchEnded(Fact, frozen=True, kw_only=True):
+    """The engine has it, or was asked by somebody else meanwhile and has a part of it."""
+
+    prefetch: int
+    """The number of the event with which it started."""
+    usage: Usage | None = None
+    cost: float | None = None
+    recalled: bool = False
 
 
 class CheckpointSaved(Fact, frozen=True, kw_only=True):
@@ -350,15 +381,18 @@ Event = (
     | Joined
     | Written
     | Looked
+    | Guessed
     | MailboxOpened
     | MailboxClosed
     | MessageTaken
+    | PrefetchStarted
+    | PrefetchEnded
     | CheckpointSaved
     | WritesSaved
 )
 
 
-Noted = Written | Looked | MailboxOpened | MailboxClosed | MessageTaken
+Noted = Written | Looked | Guessed | MailboxOpened | MailboxClosed | MessageTaken
 CallEnded = CallFinished | CallFailed | CallCancelled
 RunEnded = RunFinished | RunFailed | RunInterrupted
 

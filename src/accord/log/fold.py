@@ -21,6 +21,8 @@ from accord.log.events import (
     Envelope,
     Joined,
     Note,
+    PrefetchEnded,
+    PrefetchStarted,
     RunEnded,
     RunFailed,
     RunFinished,
@@ -111,6 +113,8 @@ class Calls:
                 self.notes[envelope.scope] = envelope
             case CheckpointSaved() | WritesSaved():
                 self.foreign = True
+            case PrefetchStarted() | PrefetchEnded():
+                pass  # at no place
         self._lead_on(envelope)
 
     def _lead_on(self, envelope: Envelope) -> None:

@@ -9,20 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import NamedTuple
 
-from accord.clock import NANOSECONDS, Clock
-from accord.errors import LogError
-from accord.log.codec import decode_envelope
-from accord.log.events import CallFinished, CallStarted, Envelope, RunFinished, RunStarted
-from accord.log.log import read_log
-from accord.log.store.base import Store
-
-LOOKED_AT = 20
-"""How many of the newest runs are looked at."""
+from accord.clock import NANOSECONDS
+from accord.log.events import CallFinished, CallStarted, Envelope
 
 
 class Way(NamedTuple):
@@ -70,21 +62,6 @@ def remaining_of(envelopes: Sequence[Envelope]) -> Remaining:
         for agent, ways in by_agent.items()
     }
     return Remaining(by_place=by_place, by_agent=means)
-
-
-def last_remaining(store: Store, flow: str, clock: Clock) -> Remaining:
-    """What the last run of ``flow`` that finished says; nothing, if there is none among the last.
-
-    ``flow`` is as runs record it.
-    """
-    for info in store.runs(limit=LOOKED_AT):
-        with suppress(LogError):  # whatever is wrong with it, it is no reason not to run
-            last, first = decode_envelope(info.last), store.read(info.run, limit=1)
-            started = decode_envelope(first[0]).event
-            is_one = isinstance(started, RunStarted) and started.flow == flow
-            if is_one and isinstance(last.event, RunFinished):
-                return remaining_of(read_log(store, info.run, clock).envelopes)
-    return Remaining()
 
 
 def _before(envelopes: Sequence[Envelope]) -> list[int]:

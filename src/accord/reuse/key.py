@@ -7,6 +7,7 @@ not ``1`` and ``True`` and ``"1"``, not ``("a", "bc")`` and ``("ab", "c")``.
 from __future__ import annotations
 
 from hashlib import blake2b
+from inspect import unwrap
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -40,13 +41,13 @@ def request_key(request: Request, tenant: str, engine: str, model: str) -> bytes
 def tool_key(function: object, arguments: dict[str, Any], tenant: str) -> bytes | None:
     """The key of a call of a plain function: where it is defined, its code, and its arguments.
 
-    None for what is more than its code, such as a method or a closure.
+    Its code is that of the functions of its module that it uses, too, with the plain data there.
+    What it imports is taken to stay as it is. None for what is more than its code, such as a method
+    or a closure.
     """
     if not isinstance(function, FunctionType) or function.__closure__ is not None:
         return None
-    where = function.__module__, function.__qualname__
-    defaults = function.__defaults__, function.__kwdefaults__
-    return _key("tool", tenant, where, _parts(function.__code__), defaults, arguments)
+    return _key("tool", tenant, _parts(function, set()), arguments)
 
 
 def _key(*parts: Any) -> bytes | None:
@@ -56,11 +57,52 @@ def _key(*parts: Any) -> bytes | None:
         return None
 
 
-def _parts(code: CodeType) -> tuple[Any, ...]:
-    constants = [
-        _parts(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts
-    ]
+def _parts(function: FunctionType, seen: set[str]) -> tuple[Any, ...]:
+    """Where a function is defined, its code, and what it uses of its module."""
+    where = function.__module__, function.__qualname__
+    if function.__qualname__ in seen:
+        return where
+    seen.add(function.__qualname__)
+    defaults = _told(function.__defaults__), _told(function.__kwdefaults__)
+    around = function.__globals__
+    used: list[Any] = []
+    for name in sorted(_names(function.__code__) & around.keys()):
+        value = _inmost(around[name])
+        is_near = isinstance(value, FunctionType) and value.__module__ == function.__module__
+        used.append((name, _parts(value, seen) if is_near else _told(value)))
+    return where, _code(function.__code__), defaults, used
+
+
+def _inmost(value: Any) -> Any:
+    """What decorators have wrapped; other objects are not asked, for they may answer anything."""
+    wraps = isinstance(value, FunctionType) or type(value).__module__ == "functools"
+    return unwrap(value) if wraps else value
+
+
+def _told(value: Any) -> bytes | str:
+    """Plain data; of anything else, its type."""
+    try:
+        return tagged(value)
+    except (TypeError, RecursionError):
+        return type(value).__qualname__
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_constant(each) for each in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, constants
+
+
+def _constant(value: object) -> Any:
+    if isinstance(value, CodeType):
+        return _code(value)
+    if isinstance(value, frozenset):  # has another order in each process
+        return sorted(map(repr, cast("frozenset[object]", value)))
+    return repr(value)
 
 
 def tagged(value: Any) -> bytes:
@@ -97,6 +139,7 @@ def _write(value: Any, pieces: list[bytes]) -> None:
                 _write(key, pieces)
                 _write(each, pieces)
         case msgspec.Struct():
+            pieces.append(b"o")
             _write(type(value).__name__, pieces)
             _write([getattr(value, name) for name in value.__struct_fields__], pieces)
         case _:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from shlex import quote
 from threading import Lock
 from typing import NamedTuple
 
@@ -46,6 +47,10 @@ _OVERHEAD = 160
 
 class StoreError(Exception):
     """The file is of no use: what is wrong with it, and what mends it."""
+
+
+class StoreUnreadableError(StoreError):
+    """What is in the file is of no use to this version of Accord: a new one mends it."""
 
 
 class StoreBusyError(StoreError):
@@ -96,28 +101,24 @@ class ResultStore:
 
     def get(self, key: bytes) -> Row | None:
         """What is kept under ``key``. Raises ``ValueError`` if that is damaged, and drops it."""
-        with self._lock, _Using(self) as db:
-            found = db.execute(
-                "SELECT tenant, kind, name, made_s, body, digest FROM results WHERE key = ?",
-                (key,),
-            ).fetchone()
-            if found is None:
-                return None
-            row = Row(key, *found[:5])
-            if not _is_whole(row, found[5]):
-                db.execute("DELETE FROM results WHERE key = ?", (key,))
-                raise ValueError("a result has been changed or damaged")
-            self._uses.pop(key, None)
-            self._uses[key] = None
+        with self._lock:
+            with _Using(self) as db:
+                row = _read(db, key)
+            if row is not None:
+                self._uses.pop(key, None)
+                self._uses[key] = None
             if len(self._uses) >= USES_TOGETHER:
-                self._write_uses(db)
+                self._note_uses()
             return row
 
-    def put(self, row: Row) -> None:
-        """Keep ``row`` in place of what was kept under its key; others may have to go."""
+    def put(self, row: Row) -> bool:
+        """Keep ``row`` in place of what was kept under its key; others may have to go.
+
+        False if it is larger than all that may be kept.
+        """
         size = len(row.body) + _OVERHEAD
         if size > self.most_bytes:
-            return
+            return False
         with self._lock, _Using(self) as db:
             db.execute("BEGIN IMMEDIATE")
             self._write_uses(db)
@@ -127,8 +128,9 @@ class ResultStore:
                 "INSERT INTO results SELECT ?, ?, ?, ?, ?, uses, ?, ?, ? FROM totals",
                 (*row[:5], size, row.digest, row.body),
             )
-            self._shrink(db)
+            self._shrink(db, row.key)
             db.execute("COMMIT")
+        return True
 
     def drop(self, key: bytes) -> None:
         """Forget what is kept under ``key``."""
@@ -151,7 +153,8 @@ class ResultStore:
             keys = [key for (key,) in db.execute("SELECT key FROM results ORDER BY used")]
         for key in keys:
             try:
-                row = self.get(key)
+                with self._lock, _Using(self) as db:
+                    row = _read(db, key)
             except ValueError:
                 continue
             if row is not None:
@@ -169,30 +172,37 @@ class ResultStore:
     def close(self) -> None:
         """Let go of the file; a later use opens it again."""
         with self._lock:
-            if self._db is None:
-                return
-            try:
-                with _Using(self) as db:
-                    self._write_uses(db)
-            except StoreError:
-                pass  # only which were used last is lost
-            if self.path is not None:
+            if self._db is not None and self.path is not None:
+                self._note_uses()
                 self._db.close()
                 self._db = None
 
-    def _shrink(self, db: sqlite3.Connection) -> None:
-        """Where there is too much, what was used longest ago goes."""
+    def __del__(self) -> None:
+        if (db := getattr(self, "_db", None)) is not None:
+            db.close()
+
+    def _shrink(self, db: sqlite3.Connection, newest: bytes) -> None:
+        """Where there is too much, what was used longest ago goes; never the ``newest``."""
         over: int = db.execute("SELECT bytes FROM totals").fetchone()[0] - self.most_bytes
         if over <= 0:
             return
         over += round(self.most_bytes * (1 - SHRINKS_TO))
         keys: list[tuple[bytes]] = []
-        for key, size in db.execute("SELECT key, size FROM results ORDER BY used"):
+        others = "SELECT key, size FROM results WHERE key != ? ORDER BY used"
+        for key, size in db.execute(others, (newest,)):
             keys.append((key,))
             over -= size
             if over <= 0:
                 break
-        db.executemany("DELETE FROM results WHERE key = ?", keys[:-1] or keys)
+        db.executemany("DELETE FROM results WHERE key = ?", keys)
+
+    def _note_uses(self) -> None:
+        """:meth:`_write_uses`, if that can be done now: all there is to lose is their order."""
+        try:
+            with _Using(self) as db:
+                self._write_uses(db)
+        except StoreError:
+            pass
 
     def _write_uses(self, db: sqlite3.Connection) -> None:
         """Number what was used since the last time."""
@@ -250,6 +260,19 @@ def _opened(path: Path | None) -> sqlite3.Connection:
     return db
 
 
+def _read(db: sqlite3.Connection, key: bytes) -> Row | None:
+    found = db.execute(
+        "SELECT tenant, kind, name, made_s, body, digest FROM results WHERE key = ?", (key,)
+    ).fetchone()
+    if found is None:
+        return None
+    row = Row(key, *found[:5])
+    if not _is_whole(row, found[5]):
+        db.execute("DELETE FROM results WHERE key = ?", (key,))
+        raise ValueError("a result has been changed or damaged")
+    return row
+
+
 def _is_whole(row: Row, digest: object) -> bool:
     try:
         return row.digest == digest
@@ -273,9 +296,9 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreError(f"{path} is another program's database: name another file")
     if version not in (0, VERSION):
-        raise StoreError(
+        raise StoreUnreadableError(
             f"{path} was written by another version of Accord (cache version {version}, this one "
-            f"has {VERSION}): `accord cache clear` makes a new one"
+            f"has {VERSION}): {_clears(path)} makes a new one"
         )
     if path is not None:
         db.execute("PRAGMA journal_mode = WAL")
@@ -297,5 +320,9 @@ def _fault(path: Path | None, error: Exception) -> StoreError:
     if "locked" in said or "busy" in said:
         return StoreBusyError(f"{path} is in use by another process")
     if "not a database" in said or "malformed" in said or "no such table" in said:
-        return StoreError(f"{path} is damaged ({said}): `accord cache clear` makes a new one")
+        return StoreUnreadableError(f"{path} is damaged ({said}): {_clears(path)} makes a new one")
     return StoreError(f"{path} cannot be used ({said}): free space, or fix access")
+
+
+def _clears(path: Path | None) -> str:
+    return f"`accord cache clear --store {quote(str(path))}`"

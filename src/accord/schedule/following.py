@@ -7,7 +7,7 @@ Nobody follows without bound: a leader that takes several times as long as reads
 from __future__ import annotations
 
 from accord.engine.base import Capabilities
-from accord.engine.prefix import BYTES_A_TOKEN, PrefixTree
+from accord.engine.prefix import BYTES_A_TOKEN, PrefixTree, common_bytes
 from accord.schedule.admission import learn
 from accord.schedule.line import Waiting
 from accord.schedule.place import Place
@@ -21,6 +21,8 @@ from accord.schedule.prefix import (
 )
 from accord.schedule.ticket import Ticket
 
+NEW_TOKENS = 32
+"""Fewer that the engine does not have are not worth reading ahead."""
 BLOCK_TOKENS = 16
 MIRROR_BLOCKS = 1 << 16
 """What an engine is taken to hold where it does not say: about a million tokens."""
@@ -38,6 +40,10 @@ class Following:
     def __init__(self, capabilities: Capabilities, *, on: bool) -> None:
         self.on = on and capabilities.prefix_cache
         self._slots = capabilities.slots
+        self._idle: list[bytes] = []
+        """On an engine with slots: what those hold that nobody uses, the last used last."""
+        self._busy: list[bytes] = []
+        self._most_idle = capabilities.concurrency or 1
         kv_tokens = capabilities.kv_tokens
         blocks = MIRROR_BLOCKS if kv_tokens is None else max(1, kv_tokens // BLOCK_TOKENS)
         self._mirror = PrefixTree(blocks)
@@ -64,9 +70,27 @@ class Following:
                 return place
         return None
 
+    def pays_ahead(self, prompt: bytes) -> bool:
+        """Whether it helps that the engine reads ``prompt`` now, before it is asked for in earnest.
+
+        What slots at work hold would be read twice: it is there once they are done.
+        """
+        if not self._slots:
+            return self._new(prompt, self._mirror.match(prompt))
+        idle = max((common_bytes(prompt, each) for each in self._idle), default=0)
+        there = max((common_bytes(prompt, each) for each in self._busy), default=0)
+        return self._new(prompt, idle) and idle >= there
+
+    def _new(self, prompt: bytes, held: int) -> bool:
+        return len(prompt) - held >= NEW_TOKENS * BYTES_A_TOKEN
+
     def sent(self, place: Place) -> None:
         """It goes to the engine: others may follow."""
         prompt = place.ticket.prompt
+        if self._slots:
+            self._busy.append(prompt)
+            if len(self._busy) + len(self._idle) > self._most_idle:
+                self._idle.remove(max(self._idle, key=lambda each: common_bytes(each, prompt)))
         if self.on:
             place.reads = len(prompt) // BYTES_A_TOKEN - self._held(prompt)
             place.leads_until_s = place.sent_s + self._patience_s(place.reads)
@@ -85,6 +109,14 @@ class Following:
             place.leads_until_s = now_s + self._patience_s(work)
         else:
             self.gone(place)
+
+    def ended(self, place: Place) -> None:
+        """Its slot, where the engine has such, is free."""
+        prompt = place.ticket.prompt
+        if self._slots and prompt in self._busy:
+            self._busy.remove(prompt)
+            self._idle.append(prompt)
+        self.gone(place)
 
     def gone(self, place: Place) -> None:
         """It leads no more."""

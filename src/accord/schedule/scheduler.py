@@ -11,12 +11,13 @@ When the engine tells one caller to wait, everybody waits, instead of each findi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from accord.engine.base import Capabilities, Engine
+from accord.engine.prefix import common_bytes
 from accord.errors import BudgetExceededError, DeadlinePassedError, RateLimitedError, UsageError
 from accord.schedule.admission import Admission
 from accord.schedule.concurrency import DEFAULT_CONCURRENCY, Concurrency
@@ -85,6 +86,8 @@ class Scheduler:
         """How many of those that wait are held back, by what, as of the last decision."""
         self._active = self._count = self._refused = self._overdrawn = 0
         self._cool_until_s = 0.0
+        self._spare: tuple[Place, Callable[[], None]] | None = None
+        """What is read ahead now, and how to take its place back."""
         self._started = self._due = False
         self._starting = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,6 +133,56 @@ class Scheduler:
         finally:
             self._leave(place, sent=True)
 
+    @asynccontextmanager
+    async def spare_place(
+        self, ask: Ask, recall: Callable[[], None]
+    ) -> AsyncGenerator[Place | None]:
+        """A place for what nobody waits for yet; None unless it pays, and nobody else wants it.
+
+        Whoever asks for a place takes it back, unless the prompt begins alike: ``recall`` is
+        called, and it counts no more. Not in front of limits, of which it would take a share.
+        """
+        await self.start()
+        full = self._active >= self._concurrency.limit or self._cool_until_s > _now()
+        kept = self._spare is not None or self._limits is not None
+        if full or kept or self._line or not self._following.pays_ahead(ask.prompt):
+            yield None
+            return
+        ticket = Ticket(number=0, run=ask.run, agent=ask.agent, arrived_s=_now(), prompt=ask.prompt)
+        place = Place(
+            ticket,
+            sent_s=_now(),
+            sent_in=self._concurrency.round,
+            reserved=self._book.reserve(ticket, _now()),
+            warmed=lambda place: self._following.read(place, _now()),
+        )
+        spare = self._spare = place, recall
+        self._active += 1
+        self._following.sent(place)
+        try:
+            yield place
+            place.warm()
+        finally:
+            place.leave(sent=True)
+            self._following.ended(place)
+            if self._spare is spare:
+                self._give_up_spare()
+                self.look()
+
+    def _give_up_spare(self) -> None:
+        self._spare = None
+        self._active -= 1
+
+    def _take_back(self, prompt: bytes) -> None:
+        """Somebody asks with ``prompt``: what is read ahead for others gives way."""
+        if self._spare is not None:
+            place, recall = self._spare
+            ahead = place.ticket.prompt
+            if common_bytes(ahead, prompt) < len(ahead) // 2:
+                self._give_up_spare()
+                self._following.gone(place)
+                recall()
+
     def cool_down(self, seconds: float) -> None:
         """Nobody asks for ``seconds`` from now."""
         self._cool_until_s = max(self._cool_until_s, _now() + seconds)
@@ -171,6 +224,7 @@ class Scheduler:
         loop, now_s = asyncio.get_running_loop(), _now()
         if ask.deadline_s is not None and ask.deadline_s <= now_s:
             raise _too_late(ask)
+        self._take_back(ask.prompt)
         self._count += 1
         ticket = Ticket(
             number=self._count,
@@ -240,7 +294,7 @@ class Scheduler:
         ticket, now_s = place.ticket, _now()
         self._active -= 1
         place.leave(sent=sent)
-        self._following.gone(place)
+        self._following.ended(place)
         self._admission.worked(ticket.run, now_s - place.sent_s)
         self._admission.answered(ticket, now_s)
         self.look()

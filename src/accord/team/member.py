@@ -43,6 +43,7 @@ SAME = (
     "ending",
     "guard",
     "cache",
+    "speculate",
 )
 """Options that a copy takes as the agent has them."""
 SPELLED_OUT = (
