@@ -40,6 +40,7 @@ def command(*arguments: str, url: str = "", log: Path | None = None) -> str:
         "actors.py",
         "chat.py",
         "crew.py",
+        "early.py",
         "events.py",
         "graph.py",
         "joins.py",

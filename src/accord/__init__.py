@@ -38,9 +38,11 @@ from accord.errors import AccordError
 from accord.flow.sleep import sleep
 from accord.flow.step import idempotency_key, step
 from accord.once import aresume, arun, resume, run, stream
+from accord.reuse.results import caching
 from accord.runtime import Result, Runtime
 from accord.sync.gather import gather
 from accord.sync.hedge import Hedge
+from accord.sync.speculate import speculate
 from accord.tokens.split import split_text
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "aresume",
     "arun",
     "ask",
+    "caching",
     "gather",
     "idempotency_key",
     "interrupt",
@@ -65,6 +68,7 @@ __all__ = [
     "run",
     "send",
     "sleep",
+    "speculate",
     "split_text",
     "step",
     "stream",

@@ -104,6 +104,16 @@ class Runtime:
     ``remaining``       seconds from a request of each agent to the end, for policies that look
                         ahead; they else read them off the last run of the same flow
 
+    What need not be computed again, and may begin early:
+
+    ``cache``           ``on``, ``off``, ``read`` or ``write``, where neither a call (``caching``)
+                        nor its agent says so; None: ``on``, but for replies drawn by chance
+    ``cache_store``     a :class:`accord.reuse.results.ResultCache`, the path of one, ``"memory"``;
+                        None: a file beside the log
+    ``speculation``     guesses are followed, where that pays: see :func:`accord.speculate`
+    ``prefetch``        the engine reads prompts before they are asked, in spare capacity: see
+                        :mod:`accord.agent.prefetch`
+
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
     Closing it closes the engine and the store if it opened them itself; those that were given
     to it, and engines of agents, are their giver's to close.
@@ -450,6 +460,7 @@ class Runtime:
             earlier=earlier,
             speculates=self._speculation,
             sites=self._sites.setdefault(started.flow, {}),
+            prefetches=self._prefetch,
             agents=self._agents.setdefault(started.flow, {}),
         )
         if started.forked_from:

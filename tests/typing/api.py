@@ -16,13 +16,16 @@ from accord import (
     Retry,
     Runtime,
     ask,
+    caching,
     gather,
     send,
+    speculate,
     step,
     tool,
 )
 from accord.engine.base import Usage
 from accord.observe.tax import Tax
+from accord.reuse.results import ResultCache
 from accord.schedule.limits import Limit, Limits
 from accord.schedule.policy import slo
 
@@ -82,6 +85,11 @@ async def flow(brief: str) -> str:
     assert_type(await board.wait_for("key*", after=since), int)
     assert_type(await gather([count("a")], until="any", deadline_s=1.0), list[int])
     assert_type(await accord.Hedge(after_s=1.0, attempts=2)(writer, "a"), str)
+    assert_type(
+        await speculate(count, "a", then=doubled, guess=len, accept=_near, waste=100), float
+    )
+    with caching("off"):
+        await writer("anew")
     await accord.interrupt("Go on?", name="go")
     box: Mailbox[Outline] = Mailbox("box", topics=["news"], capacity=2)
     assert_type(await send("box", Outline([]), timeout_s=1.0), int)
@@ -90,6 +98,14 @@ async def flow(brief: str) -> str:
     assert_type(ending.reached("writer", await writer.as_tool("Write.")("task")), bool)
     await accord.sleep(1.5)
     return accord.idempotency_key()
+
+
+async def doubled(number: int) -> float:
+    return 2.0 * number
+
+
+def _near(guess: int, given: int) -> bool:
+    return abs(guess - given) < 2
 
 
 async def main() -> None:
@@ -103,6 +119,8 @@ async def main() -> None:
         assert_type(result.tax, Tax)
         await runtime.aresume(result.run_id)
     Runtime(policy="edf", limits=limits, tenant="me", admission=False, single_flight=False)
+    Runtime(cache="read", cache_store=ResultCache("results.sqlite3", ttl_s=60), prefetch=True)
+    Runtime(cache_store="memory", speculation=False)
     Runtime(policy=slo(target_s=2.0), remaining={"writer": 3.0})
     Runtime(policy=lambda ticket, now_s: (ticket.arrived_s - now_s,))
     accord.resume("mine", flow, answers={"0": "yes"})

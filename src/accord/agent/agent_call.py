@@ -10,7 +10,7 @@ import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -21,25 +21,19 @@ from accord.agent.reading import Item, search_items
 from accord.agent.request import ask, wanted_by
 from accord.agent.rounds import Rounds
 from accord.agent.schema import InvalidReplyError
-from accord.agent.tool import InvalidArgumentsError
+from accord.agent.tool_use import Answers, ToolUse
 from accord.agent.window import Room
 from accord.comm.post import Post
-from accord.comm.space import order_of
 from accord.engine.base import Capabilities, Message, Reply, Request, ToolCall
 from accord.errors import (
     EngineError,
-    FlowChangedError,
-    LogError,
     OutputError,
     ToolError,
-    UnknownOutcomeError,
 )
-from accord.flow.call import call
 from accord.flow.note import note
-from accord.flow.scope import CallScope, Scope, current_scope
+from accord.flow.scope import CallScope, Scope
 from accord.log.events import Looked
 from accord.schedule.budget import Spending
-from accord.sync.gather import gather
 from accord.sync.speculate import NO_GUESS, Speculation, of_before
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
@@ -52,20 +46,6 @@ T = TypeVar("T")
 
 _GO_ON = Message(role="user", content="Go on.", origin="task")
 """What is asked of an agent that is given nothing: engines want a question."""
-
-
-class _Answer(NamedTuple):
-    """What a tool call gets; ``path`` is the place of the call, empty if it was not made."""
-
-    text: str
-    path: str = ""
-    failed: bool = False
-    cut: bool = False
-    """The rest of it has a handle."""
-
-
-_Answers = dict[tuple[str, str], _Answer]
-"""By the identity of the call."""
 
 
 class AgentCall(Generic[T]):
@@ -85,18 +65,10 @@ class AgentCall(Generic[T]):
         self._agent = agent
         self._scope = scope
         self._asked = asked(inputs, named)
-        self._clear = clear
         self._engine = Capabilities()
         self._rounds = Rounds([])
-        self._tools = {tool.name: tool for tool in agent.tools}
-        self._offers_recall = False
-        """Handles stand in the prompt."""
+        self._tools = ToolUse(agent, scope.execution.log, clear)
         self._corrections = self._tool_rounds = 0
-        self._mistakes: list[str] = []
-        """What was wrong with the tool calls of the present reply."""
-        self._known: _Answers = {}
-        """What calls of pure tools have answered, by their arguments."""
-        self._steps: list[object] = []
 
     async def run(self) -> T:
         """The agent's answer."""
@@ -113,11 +85,12 @@ class AgentCall(Generic[T]):
         prompt = self._look(await self._remembered())
         if agent.summariser is not None and prompt.covered:
             prompt = await self._in_its_words(prompt, agent.summariser)
-        self._rounds, self._offers_recall = Rounds(prompt.messages), prompt.names_handles
+        self._rounds, self._tools.offers_recall = Rounds(prompt.messages), prompt.names_handles
         while True:
             reply, made = await self._next_round()
             if reply.tool_calls:
-                self._end_round(reply, made)
+                self._correct(reply)
+                self._rounds.add(*self._tools.end_round(reply, made))
                 continue
             try:
                 return agent.reply_type.parse(reply.text)
@@ -192,13 +165,9 @@ class AgentCall(Generic[T]):
 
     def _is_usable(self, reply: Reply) -> bool:
         """It is an answer, or asks for tools as it may."""
-        try:
-            for wanted in reply.tool_calls:
-                if wanted.name != recall.SPEC.name:
-                    self._tools[wanted.name].arguments(wanted.arguments)
-            return bool(reply.tool_calls) or self._parses(reply.text)
-        except (KeyError, InvalidArgumentsError):
-            return False
+        if reply.tool_calls:
+            return all(map(self._tools.fits, reply.tool_calls))
+        return self._parses(reply.text)
 
     def _parses(self, text: str) -> bool:
         try:
@@ -209,7 +178,7 @@ class AgentCall(Generic[T]):
 
     def _request(self, messages: Sequence[Message]) -> Request:
         request = self._agent.request(messages)
-        tools = (*request.tools, recall.SPEC) if self._offers_recall else request.tools
+        tools = (*request.tools, recall.SPEC) if self._tools.offers_recall else request.tools
         offered = sorted(tools, key=lambda spec: spec.name) if self._engine.tools else ()
         return msgspec.structs.replace(request, tools=tuple(offered))
 
@@ -221,15 +190,15 @@ class AgentCall(Generic[T]):
             return
         folded, price = rounds.folded(spec.summary_tokens), self._engine.cached_price
         if over or pays(rounds.tokens, folded.tokens, rounds.made, price):
-            self._rounds, self._offers_recall = folded, True
+            self._rounds, self._tools.offers_recall = folded, True
 
-    async def _next_round(self) -> tuple[Reply, _Answers]:
+    async def _next_round(self) -> tuple[Reply, Answers]:
         """The next reply, and what the tools that it asks for answer."""
         if not self._agent.speculate:
             reply = await self._ask_for_round()
-            return reply, await self._make(reply.tool_calls) if reply.tool_calls else {}
+            return reply, await self._tools.make(reply.tool_calls) if reply.tool_calls else {}
         name = self._agent.name
-        return await Speculation[Reply, _Answers](
+        return await Speculation[Reply, Answers](
             site=f"tools of {name}",
             step=self._ask_for_round,
             then=self._make_all,
@@ -239,24 +208,18 @@ class AgentCall(Generic[T]):
 
     async def _expected(self, scope: Scope) -> list[list[str]]:
         """The calls of pure tools that the reply which is being written asks for, if any."""
-        before = of_before(scope, self._agent.name, or_elsewhere=False)
+        before = of_before(scope, self._agent.name)
         expected = before.tool_calls if isinstance(before, Reply) else ()
-        return _pairs(expected) if expected and all(map(self._is_harmless, expected)) else NO_GUESS
+        return (
+            _pairs(expected)
+            if expected and all(map(self._tools.is_harmless, expected))
+            else NO_GUESS
+        )
 
-    def _is_harmless(self, wanted: ToolCall) -> bool:
-        tool = self._tools.get(wanted.name)
-        if tool is None or not tool.pure or tool.delegates:
-            return False
-        try:
-            tool.arguments(wanted.arguments)
-        except InvalidArgumentsError:
-            return False
-        return True
-
-    async def _make_all(self, asked: Reply | list[list[str]]) -> _Answers:
+    async def _make_all(self, asked: Reply | list[list[str]]) -> Answers:
         if isinstance(asked, Reply):
-            return await self._make(asked.tool_calls) if asked.tool_calls else {}
-        return await self._make([ToolCall("", name, arguments) for name, arguments in asked])
+            return await self._tools.make(asked.tool_calls) if asked.tool_calls else {}
+        return await self._tools.make([ToolCall("", name, arguments) for name, arguments in asked])
 
     async def _ask_for_round(self) -> Reply:
         reply = await self._ask()
@@ -266,85 +229,9 @@ class AgentCall(Generic[T]):
                 raise self._too_many_rounds()
         return reply
 
-    async def _make(self, calls: Sequence[ToolCall]) -> _Answers:
-        """Make what ``calls`` ask for that is not known yet, each once and all at once."""
-        keys = [self._identity(index, each) for index, each in enumerate(calls)]
-        new = {k: each for k, each in zip(keys, calls, strict=True) if k not in self._known}
-        made = await gather(self._answer(each) for each in new.values())
-        return dict(zip(new, made, strict=True))
-
-    def _end_round(self, reply: Reply, made: _Answers) -> None:
-        """Answer each call of ``reply`` exactly once."""
-        keys = [self._identity(index, each) for index, each in enumerate(reply.tool_calls)]
-        answers = self._known | made
-        self._offers_recall = self._offers_recall or any(each.cut for each in made.values())
-        self._known = {key: each for key, each in answers.items() if key[0] and not each.failed}
-        given = [answers[key] for key in keys]
-        self._correct(reply)
-        hint = self._repetition(reply.tool_calls, given)
-        tool_calls = [_with_valid_arguments(each) for each in reply.tool_calls]
-        said = Message(
-            role="assistant", content=reply.text, origin="history", tool_calls=tuple(tool_calls)
-        )
-        results = [
-            Message(role="tool", content=answer.text + hint, origin="tools", tool_call_id=each.id)
-            for each, answer in zip(tool_calls, given, strict=True)
-        ]
-        items = [_item(each, answer) for each, answer in zip(tool_calls, given, strict=True)]
-        self._rounds.add([said, *results], items)
-
-    def _identity(self, index: int, wanted: ToolCall) -> tuple[str, str]:
-        """Equal calls of a pure tool are one call; any other stands for itself."""
-        tool = self._tools.get(wanted.name)
-        if tool is None or not tool.pure:
-            return "", f"{self._rounds.made}/{index}"
-        try:
-            return wanted.name, repr(tool.arguments(wanted.arguments))
-        except InvalidArgumentsError:
-            return wanted.name, wanted.arguments
-
-    async def _answer(self, wanted: ToolCall) -> _Answer:
-        if wanted.name == recall.SPEC.name and self._offers_recall:
-            return _Answer(await self._recall(wanted))
-        tool = self._tools.get(wanted.name)
-        if tool is None:
-            return self._mistaken(
-                f"there is no tool {wanted.name!r}; there are {sorted(self._tools)}"
-            )
-        if self._clear is not None and (tool.delegates or not tool.pure):
-            await self._clear.wait()
-        path, failed = current_scope("an agent's tools").place, False
-        try:
-            text = await tool.answer(wanted, self._agent.cache)
-        except InvalidArgumentsError as error:
-            return self._mistaken(
-                f"invalid arguments {wanted.arguments!r} for {wanted.name}: {error}"
-            )
-        except (LogError, FlowChangedError, UnknownOutcomeError):
-            raise
-        except Exception as error:  # noqa: BLE001  # the model is told, and may try otherwise
-            text, failed = f"error: {type(error).__name__}: {error}", True
-        shown = recall.cut(text, self._agent.result_tokens, f"#{path}")
-        return _Answer(shown, path, failed, cut=shown is not text)
-
-    async def _recall(self, wanted: ToolCall) -> str:
-        agent, log = self._agent, self._scope.execution.log
-
-        async def body(scope: CallScope) -> str:
-            return recall.answer(log, wanted.arguments, agent.name, agent.spec, scope.start)
-
-        found: str = await call(
-            "tool", recall.SPEC.name, [wanted.arguments], body, pure=True, keep_input=True
-        )
-        return found
-
-    def _mistaken(self, message: str) -> _Answer:
-        self._mistakes.append(message)
-        return _Answer(f"error: {message}", failed=True)
-
     def _correct(self, reply: Reply) -> None:
         """Replies with mistaken tool calls are sent back ``repairs`` times, however many calls."""
-        mistakes, self._mistakes = self._mistakes, []
+        mistakes, self._tools.mistakes = self._tools.mistakes, []
         if not mistakes:
             return
         self._corrections += 1
@@ -374,25 +261,6 @@ class AgentCall(Generic[T]):
         wrong = Message(role="user", content=f"Invalid: {why}. {ask}", origin="instructions")
         self._rounds.add([said, wrong])
 
-    def _repetition(self, calls: Sequence[ToolCall], answers: Sequence[_Answer]) -> str:
-        """What to tell a model that makes the same step again; raises where it goes on."""
-        limit = self._agent.loop_limit
-        step = [
-            (call.name, call.arguments, answer.text)
-            for call, answer in zip(calls, answers, strict=True)
-        ]
-        self._steps = [*self._steps, step] if self._steps[-1:] == [step] else [step]
-        times = len(self._steps)
-        if times > limit:
-            raise ToolError(
-                f"agent {self._agent.name!r} goes round in circles: {times} times in a row it "
-                f"called {calls[0].name}({calls[0].arguments}), with the same result; say in its "
-                "instructions when to stop, or raise loop_limit"
-            )
-        if times < 2:
-            return ""
-        return f"\n[the same as before, {times} times now: answer, or do something else]"
-
     def _too_many_rounds(self) -> ToolError:
         return ToolError(
             f"agent {self._agent.name!r} asked for tools in more than "
@@ -404,24 +272,3 @@ class AgentCall(Generic[T]):
 def _pairs(calls: Sequence[ToolCall]) -> list[list[str]]:
     """Names and arguments, for ids differ each time."""
     return [[each.name, each.arguments] for each in calls]
-
-
-def _item(wanted: ToolCall, answer: _Answer) -> Item:
-    return Item(
-        order=order_of(answer.path or "0"),
-        seq=0,
-        handle=f"#{answer.path}" if answer.path else "",
-        title=f"{wanted.name}({wanted.arguments})",
-        writer=wanted.name,
-        text=answer.text,
-    )
-
-
-def _with_valid_arguments(wanted: ToolCall) -> ToolCall:
-    """Engines refuse a history whose arguments are no JSON object."""
-    try:
-        if isinstance(msgspec.json.decode(wanted.arguments.encode("utf-8", "replace")), dict):
-            return wanted
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    return ToolCall(id=wanted.id, name=wanted.name, arguments="{}")

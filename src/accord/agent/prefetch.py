@@ -13,7 +13,7 @@ import asyncio
 import warnings
 from collections.abc import Coroutine
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -218,6 +218,17 @@ def agents_in(function: object) -> dict[str, Agent[Any]]:
     known = dict(getattr(function, "__globals__", {}))
     values = [*known.values(), *(cell.cell_contents for cell in cells if _is_filled(cell))]
     return {each.name: each for each in values if isinstance(each, Agent)}
+
+
+def agents_named_by(function: object) -> tuple[Agent[Any], ...]:
+    """The agents that the code of ``function`` names; itself, if it is one."""
+    from accord.agent.agent import Agent
+
+    if isinstance(function, Agent):
+        return (cast("Agent[Any]", function),)
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    known = getattr(function, "__globals__", {})
+    return tuple(known[name] for name in names if isinstance(known.get(name), Agent))
 
 
 def _is_filled(cell: Any) -> bool:

@@ -299,6 +299,7 @@ class _Asking:
             remaining_s=way.left_s,
             through_s=way.whole_s,
             priority=lambda: scope.priority,
+            runs=lambda: [each.execution.log.run for each in scope.who_asks()],
             used=lambda: allowance.share(budget) if allowance is not None and budget else 0.0,
         )
 

@@ -53,7 +53,7 @@ async def reused(
     lift = execution.schedulers.lift
     async with cache.turn(result.key, result.mode, result.unpacks, scope, lift) as turn:
         if turn.entry is not None:
-            entry, spent = turn.entry, Spent(queued_ns=log.now() - began)
+            entry, spent = turn.entry, Spent(queued_ns=log.now() - began if turn.waited else 0)
             saved = Saved(usage=entry.usage, cost=entry.cost, took_ns=entry.took_ns)
             return Measured(result.unpack(bytes(entry.result)), spent=spent, saved=saved)
         if (flight := turn.flight) is not None:

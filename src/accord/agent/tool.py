@@ -136,7 +136,8 @@ def tool(
 
     ``cache`` is a veto: with False, or where ``cache(arguments, result)`` is false, a result serves
     no other call. Others serve equal calls of agents with ``cache="on"``, of a pure tool that is a
-    plain function of a module, whose result is plain JSON data.
+    plain function of a module, whose result is plain JSON data, and that looks at nothing of the
+    run: no board, no other calls.
     """
     if function is None:
         return partial(tool, name=name, pure=pure, timeout_s=timeout_s, cache=cache)
@@ -156,6 +157,8 @@ def reusable_tool(
         return None
 
     def pack(measured: Measured) -> bytes | None:
+        if scope.children:  # it depends on more than its arguments: on the run
+            return None
         if callable(keep) and not keep(arguments, measured.value):
             return None
         try:

@@ -15,13 +15,14 @@ from accord.cli.document import document
 from accord.cli.execute import Ending, drive
 from accord.cli.failures import FAILED, SUCCESS, describe
 from accord.cli.folders import check_place, folder_at
-from accord.cli.render import count, tax_lines, times, total
+from accord.cli.render import count, needed, tax_lines, times
 from accord.cli.streams import Answer, next_command, say
 from accord.cli.tree import cut_replies
 from accord.engine.base import Engine
 from accord.engine.select import select
 from accord.errors import UsageError
 from accord.observe.ledger import add_usages
+from accord.observe.tax import Tax
 from accord.runtime import Result, Runtime
 
 
@@ -90,7 +91,7 @@ async def _both(
             team,
             BRIEF,
             title="team of four roles",
-            baseline_tokens=total(alone.usage),
+            baseline_tokens=needed(alone),
         )
         after = await _counters(engine)
         if before is not None and after is not None:
@@ -115,6 +116,7 @@ def _report(
         "",
         *_counts(results),
         f"A team of four roles used {times(tax.tokens.amplification)} the tokens of one agent.",
+        *_cached(tax),
         "",
         f"The report:    {folder / 'report.md'}",
         f"The tax table: {folder / 'tax.json'}",
@@ -123,6 +125,12 @@ def _report(
         f"      {next_command('tax', team.run_id, options.log)}",
     )
     return SUCCESS if tax.closes and results.agrees is not False else FAILED
+
+
+def _cached(tax: Tax) -> list[str]:
+    if not tax.reuse.cached.requests:
+        return []
+    return ["An earlier run had asked the same: --cache off asks the engine again."]
 
 
 def _counts(results: Results) -> list[str]:

@@ -26,7 +26,7 @@ from accord.cli.inputs import read_inputs
 from accord.cli.interrupt import run_interruptible
 from accord.cli.live import watching
 from accord.cli.outside import open_questions
-from accord.cli.render import summary_lines, total
+from accord.cli.render import needed, summary_lines
 from accord.cli.stores import reading
 from accord.cli.streams import Answer, next_command, say
 from accord.clock import WallClock
@@ -170,6 +170,7 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
             durability=options.durability,
             policy=options.policy,
             cache=options.cache,
+            prefetch=options.prefetch,
         ) as runtime:
             tokens = None
             if baseline is not None:
@@ -178,7 +179,7 @@ def _start(options: argparse.Namespace, ending: Ending) -> None:
                 alone = await ending.watched(
                     runtime.arun, baseline, *inputs, quiet=options.json, title="baseline"
                 )
-                tokens = total(alone.usage)
+                tokens = needed(alone)
                 ending.log = None
             ending.result = await ending.watched(
                 runtime.arun,
@@ -208,6 +209,7 @@ def _resume(options: argparse.Namespace, ending: Ending) -> None:
             repeat_unknown=options.repeat_unknown,
             policy=options.policy,
             cache=options.cache,
+            prefetch=options.prefetch,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.aresume,
@@ -252,6 +254,7 @@ def _fork(options: argparse.Namespace, ending: Ending) -> None:
             log=options.log,
             policy=options.policy,
             cache=options.cache,
+            prefetch=options.prefetch,
         ) as runtime:
             ending.result = await ending.watched(
                 runtime.afork,

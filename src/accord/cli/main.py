@@ -142,6 +142,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser)
     _add_policy(parser)
     _add_cache(parser)
+    _add_prefetch(parser)
     parser.add_argument(
         "--durability", choices=("sync", "async", "exit"), default="async", help="default: async"
     )
@@ -159,6 +160,7 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser, default="the one recorded")
     _add_policy(parser)
     _add_cache(parser)
+    _add_prefetch(parser)
     parser.add_argument(
         "--repeat-unknown",
         action="store_true",
@@ -192,6 +194,7 @@ def _add_fork(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser, default="the one recorded")
     _add_policy(parser)
     _add_cache(parser)
+    _add_prefetch(parser)
     parser.add_argument("--flow", metavar="FILE.py:name", help="where the flow is now")
     _add_log(parser)
     _add_json(parser)
@@ -342,6 +345,14 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         choices=("off", "read", "write", "on"),
         help="answers of equal requests of before; default: of those with a seed or of "
         "temperature 0",
+    )
+
+
+def _add_prefetch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prefetch",
+        action="store_true",
+        help="while agents wait, let the engine read ahead, where it has nothing else to do",
     )
 
 

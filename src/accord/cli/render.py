@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Usage
 from accord.log.events import ErrorRecord
 from accord.observe.critical import PARTS, Segment
 from accord.observe.tax import Tax
+from accord.result import Result
 
 SHORTEST = 0.005
 """Stretches of the critical path below this share of the makespan are told together."""
@@ -65,6 +67,11 @@ def _width(text: str) -> int:
 
     bare = plain(text)
     return len(bare) if bare.isascii() else cell_len(bare)
+
+
+def needed(result: Result[Any]) -> int:
+    """The tokens that a run takes where nothing is cached yet."""
+    return total(result.usage) + result.tax.reuse.cached.tokens
 
 
 def heading(*titles: str) -> list[str]:
@@ -132,6 +139,7 @@ def summary_lines(tax: Tax) -> list[str]:
     shown = [f"{part} {share(value, whole)}" for value, part in parts if value >= 0.01 * whole]
     if shown and whole:
         lines.append(f"time: {', '.join(shown)}")
+    lines += reuse_lines(tax)
     if tokens.amplification is not None:
         lines.append(
             f"amplification: {times(tokens.amplification)} the tokens of one agent "
@@ -150,6 +158,8 @@ def tax_lines(tax: Tax, cut_replies: int) -> list[str]:
         lines += ["", *_edges(tax)]
     if tax.waits:
         lines += ["", *_waits(tax)]
+    if reused := reuse_lines(tax):
+        lines += ["", *reused]
     if tax.critical_path:
         lines += ["", *_path(tax)]
     return [*lines, "", styled(_closing(tax), "" if tax.closes else "red")]
@@ -221,6 +231,28 @@ def _edges(tax: Tax) -> list[str]:
     lines = columns(rows, "<<<>>>>>")
     if len(ordered) > EDGES_SHOWN:
         lines.append(f"and {len(ordered) - EDGES_SHOWN} more; --json shows all")
+    return lines
+
+
+def reuse_lines(tax: Tax) -> list[str]:
+    """What the run got for nothing, or early; no lines where there was nothing of it."""
+    cached, ahead, guesses = tax.reuse.cached, tax.reuse.prefetched, tax.reuse.speculated
+    lines: list[str] = []
+    if cached.requests or cached.tools:
+        requests = sum(agent.requests for agent in tax.agents.values())
+        what = f"{count(cached.requests)} of {count(requests)} requests"
+        tools = f" and {count(cached.tools)} tool calls" if cached.tools else ""
+        money = f", {cost(cached.dollars)}" if cached.dollars else ""
+        took = seconds(cached.seconds * NANOSECONDS)
+        lines.append(f"cache: {what}{tools}, saved {count(cached.tokens)} tokens, {took}{money}")
+    if ahead.requests:
+        recalled = f", {count(ahead.recalled)} recalled" if ahead.recalled else ""
+        read = f"{count(ahead.read)} of {count(ahead.prompt)} tokens read"
+        lines.append(f"prefetch: {count(ahead.requests)} prompts{recalled}, {read}, counted apart")
+    if guesses.predicted:
+        gained = seconds(guesses.gained * NANOSECONDS)
+        right = f"{count(guesses.committed)} of {count(guesses.predicted)} guesses right"
+        lines.append(f"speculation: {right}, {gained} early, {count(guesses.wasted)} tokens wasted")
     return lines
 
 

@@ -73,6 +73,8 @@ class Execution:
     """Guesses are followed, where that pays."""
     sites: dict[str, Site] = field(default_factory=dict[str, Site])
     """How guesses of each call have gone, in this run and in others of the flow."""
+    prefetches: bool = False
+    """Prompts are read ahead, while agents wait to be called."""
     agents: dict[str, Any] = field(default_factory=dict[str, Any])
     """Agents that have been called in runs of the flow, by name."""
     coming: dict[str, list[Following]] = field(default_factory=dict[str, list[Following]])

@@ -127,16 +127,19 @@ class Scope:
         outer = 0 if self.outer is None else self.outer._urgency(seen)  # noqa: SLF001  # its kind
         own = self._priority
         found = outer if own is None else own if not outer else max(own, outer)
-        if self.askers is not None:
-            for asker in self.askers():
-                urgency = asker._urgency(seen)  # noqa: SLF001
-                found = max(found, urgency) if urgency else found
+        for asker in self.who_asks():
+            urgency = asker._urgency(seen)  # noqa: SLF001
+            found = max(found, urgency) if urgency else found
         return found
 
     async def certain(self) -> None:
         """Return when all that the code here depends on is certain."""
         if self.hold is not None:
             await self.hold.wait()
+
+    def who_asks(self) -> Iterable[Scope]:
+        """Those who wait for what is done here."""
+        return () if self.askers is None else self.askers()
 
     def due_by(self, deadline_ns: int) -> None:
         """What is done here is of use until then, or for a shorter time if that was said before."""

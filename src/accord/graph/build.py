@@ -43,6 +43,7 @@ from typing import (
     get_type_hints,
 )
 
+from accord.agent.prefetch import agents_named_by
 from accord.agent.request import Retry
 from accord.errors import GraphError
 from accord.flow.function import is_async
@@ -140,6 +141,7 @@ class StateGraph:
             priority=given.get("priority"),
             budget=given.get("budget"),
             goes_to=None if goes_to is None else tuple(goes_to),
+            agents=agents_named_by(function),
         )
         return self
 

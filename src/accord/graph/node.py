@@ -16,6 +16,7 @@ from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
 from accord.graph.state import Digest, State
 from accord.log.events import PAST_DEADLINE
+from accord.observe.earlier import Following
 from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class NodeCall:
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
+        if scope.execution.prefetches:
+            self._announce(scope)
         scope.remaining_s += NODE_S * self._shape.ways[self._shape.index[node.name]]
         if node.priority is not None:
             scope.priority = node.priority
@@ -74,6 +77,16 @@ class NodeCall:
         if node.interrupts:
             return self._with_questions(scope)
         return self._work(scope)
+
+    def _announce(self, scope: CallScope) -> None:
+        """The agents of the nodes that this one leads to come next."""
+        shape, graph = self._shape, scope.path.rpartition("/")[0]
+        after = set(shape.leads_to(self._node.name))
+        for node in shape.nodes:
+            for agent in node.agents if node.name in after else ():
+                scope.execution.agents[agent.name] = agent
+                coming = Following(agent.name, f"{graph}/~{node.name}/0", frozenset({scope.path}))
+                scope.execution.coming.setdefault(scope.path, []).append(coming)
 
     def _work(self, scope: CallScope) -> Awaitable[Any]:
         return self._memoized(scope) if self._node.cache else self._attempts(scope)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
+from accord.agent.agent import Agent
 from accord.agent.request import Retry
 from accord.graph.schema import Schema
 
@@ -95,6 +96,8 @@ class Node:
     priority: int | None = None
     budget: int | None = None
     goes_to: tuple[str, ...] | None = ()
+    agents: tuple[Agent[Any], ...] = ()
+    """Those that its function names: what may be read ahead for it."""
     interrupts: tuple[str, ...] = ()
     """When a person is asked: ``before`` it, ``after`` it."""
 

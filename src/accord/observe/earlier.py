@@ -96,7 +96,6 @@ class Results:
         """By place and name."""
         self.by_key: dict[tuple[str, str], Given] = {}
         """By name and key: of the same input."""
-        self.by_name: dict[str, Given] = {}
         self._started: dict[int, CallStarted] = {}
         self.keys: dict[str, str] = {}
         """Of the call that began last at each place."""
@@ -112,4 +111,3 @@ class Results:
             given = Given(event.output, envelope.seq)
             self.by_place[envelope.scope, started.name] = given
             self.by_key[started.name, started.key] = given
-            self.by_name[started.name] = given

@@ -28,6 +28,7 @@ from accord.observe.ledger import (
     ledger_of,
     usages_of,
 )
+from accord.observe.reuse import Reuse, reuse_of
 from accord.observe.visibility import Edge, agent_call, edges_of
 from accord.observe.waits import Wait, waits_of
 
@@ -107,6 +108,7 @@ class Tax(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, AgentTax]
     edges: tuple[Edge, ...]
     waits: tuple[Wait, ...]
+    reuse: Reuse
     critical_path: tuple[Segment, ...]
     closes: bool
 
@@ -142,6 +144,7 @@ def tax_of(log: Log, prices: Prices | None = None) -> Tax:
         agents=agents,
         edges=tuple(edges),
         waits=tuple(waits_of(log.envelopes, calls)),
+        reuse=reuse_of(log.envelopes, calls.by_start.values()),
         critical_path=tuple(path),
         closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
     )

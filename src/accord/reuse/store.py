@@ -41,7 +41,7 @@ CREATE TRIGGER removed AFTER DELETE ON results BEGIN
     UPDATE totals SET entries = entries - 1, bytes = bytes - old.size;
 END;
 """
-_OVERHEAD = 160
+OVERHEAD = 160
 """Bytes that a row takes beside its body, with its places in two indexes."""
 
 
@@ -116,7 +116,7 @@ class ResultStore:
 
         False if it is larger than all that may be kept.
         """
-        size = len(row.body) + _OVERHEAD
+        size = len(row.body) + OVERHEAD
         if size > self.most_bytes:
             return False
         with self._lock, _Using(self) as db:

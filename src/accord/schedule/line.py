@@ -7,7 +7,7 @@ are found anew for each decision.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ class Ask:
     through_s: float = 0.0
     priority: Callable[[], int] = _zero
     used: Callable[[], float] = _nothing
+    runs: Callable[[], Collection[str]] = tuple
+    """Those of others who wait for it."""
 
 
 @dataclass(eq=False, kw_only=True)

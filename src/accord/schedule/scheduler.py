@@ -355,7 +355,8 @@ class Scheduler:
     def _reason(self, waiting: Waiting, found: _Pass) -> str:
         """What holds it back; empty if nothing does."""
         ticket, now_s = waiting.ticket, found.now_s
-        if found.admitted is not None and ticket.run not in found.admitted:
+        inside = found.admitted
+        if not (inside is None or ticket.run in inside or inside.intersection(waiting.ask.runs())):
             found.again_s = min(found.again_s, found.idle_s)
             return "parked"
         if (leader := self._following.leader_of(waiting, now_s)) is not None:

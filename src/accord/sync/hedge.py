@@ -16,6 +16,7 @@ import asyncio
 from bisect import insort
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import floor, sqrt
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +29,7 @@ from accord.log.events import CallFinished, CallStarted, Envelope, Looked
 from accord.log.log import Log
 from accord.log.waiters import Waiters
 from accord.observe.places import HEDGE
+from accord.reuse.results import racing
 from accord.sync.gather import gather
 
 P = ParamSpec("P")
@@ -96,7 +98,8 @@ class Hedge:
         async def attempt(number: int) -> T:
             if number:
                 await _Patience(self, name, number).run_out()
-            answer = await function(*args, **kwargs)
+            with racing() if number else nullcontext():
+                answer = await function(*args, **kwargs)
             current_scope(name).execution.log.fold(Durations)  # those that waited for news wake
             return answer
 

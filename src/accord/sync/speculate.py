@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from inspect import isawaitable
@@ -59,9 +60,9 @@ async def speculate(
 
     ``function`` is an agent or a step. ``guess(*inputs)`` foretells its result: a rule, a step, a
     cheaper agent. Without one, a result of before is taken: of the same inputs, else at this place
-    in the last run of the flow, else of its last call. The guess is right if it equals the result,
-    or where ``accept(guess, result)`` says so. ``waste`` bounds the tokens that wrong guesses here
-    may cost in a run.
+    in the last run of the flow. The guess is right if it equals the result, or where
+    ``accept(guess, result)`` says so. ``waste`` bounds the tokens that wrong guesses here may cost
+    in a run.
 
     Raises what ``function`` raises, or ``then`` on what it gave.
     """
@@ -90,10 +91,10 @@ async def speculate(
     return (await ahead.run())[1]
 
 
-def of_before(scope: Scope, name: str, *, or_elsewhere: bool = True) -> Any:
+def of_before(scope: Scope, name: str) -> Any:
     """What the call of ``name`` gave before that is now at work beside ``scope``, if anything.
 
-    Of the same input, else at its place; ``or_elsewhere``, else wherever it was made last.
+    Of the same input, here or in the last run of the flow; else at the same place in that.
     """
     execution = scope.execution
     earlier, now = execution.earlier(), execution.log.fold(Results)
@@ -105,7 +106,6 @@ def of_before(scope: Scope, name: str, *, or_elsewhere: bool = True) -> Any:
     finds: list[Callable[[Results], Given | None]] = [
         lambda results: results.by_key.get(key),
         lambda results: results.by_place.get((place, name)),
-        lambda results: results.by_name.get(name) if or_elsewhere else None,
     ]
     for find in finds:
         for log, results in logs:
@@ -213,6 +213,9 @@ class Speculation(Generic[T, R]):
             raise
         except BaseException as error:  # noqa: BLE001  # raised if the guess proves right
             self._failure = error
+            if self._guessed is NO_GUESS:
+                told = f"the guess of {self._site!r} failed ({error!r}): nothing is done ahead"
+                warnings.warn(told, stacklevel=2)
         finally:
             self._ended_ns = log.now()
 

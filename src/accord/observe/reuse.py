@@ -1,0 +1,119 @@
+"""What was not computed again, and what was begun early: read off the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from accord.clock import NANOSECONDS
+from accord.log.events import CallFinished, Envelope, PrefetchEnded, PrefetchStarted
+from accord.log.fold import Call
+from accord.observe.guesses import Guesses
+
+
+class Cached(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests and tools that an equal call of before answered, and what it had cost.
+
+    ``dollars`` is None where a price is unknown; ``seconds`` are those of the calls, together.
+    """
+
+    requests: int
+    tools: int
+    prompt: int
+    completion: int
+    dollars: float | None
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Saved, prompts and replies."""
+        return self.prompt + self.completion
+
+
+class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts that were read ahead: not among the run's requests, and paid for all the same.
+
+    ``read`` are the prompt tokens that the engine did not have, ``recalled`` the requests that gave
+    way to others.
+    """
+
+    requests: int
+    recalled: int
+    prompt: int
+    read: int
+    dollars: float | None
+
+
+class Speculated(msgspec.Struct, frozen=True, kw_only=True):
+    """Guesses that were followed: how many, how many were right, and what came of it.
+
+    ``wasted`` are the tokens of work on wrong guesses, ``gained`` is the time that work on right
+    ones had begun early, in seconds, on the critical path or not.
+    """
+
+    predicted: int
+    committed: int
+    wasted: int
+    gained: float
+
+
+class Reuse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run got for nothing, or early."""
+
+    cached: Cached
+    prefetched: Prefetched
+    speculated: Speculated
+
+
+def reuse_of(envelopes: Sequence[Envelope], calls: Iterable[Call]) -> Reuse:
+    """All of it."""
+    guesses = Guesses()
+    for envelope in envelopes:
+        guesses.add(envelope)
+    made = guesses.all
+    return Reuse(
+        cached=_cached(calls),
+        prefetched=_prefetched(envelopes),
+        speculated=Speculated(
+            predicted=len(made),
+            committed=sum(each.right is True for each in made),
+            wasted=sum(each.tokens for each in made if each.right is False),
+            gained=sum(each.saved_ns for each in made) / NANOSECONDS,
+        ),
+    )
+
+
+def _cached(calls: Iterable[Call]) -> Cached:
+    hits = [
+        (call.started.kind, call.ended.saved)
+        for call in calls
+        if isinstance(call.ended, CallFinished) and call.ended.saved is not None
+    ]
+    usages = [saved.usage for _, saved in hits if saved.usage is not None]
+    costs = [saved.cost for kind, saved in hits if kind == "request"]
+    return Cached(
+        requests=len(costs),
+        tools=len(hits) - len(costs),
+        prompt=sum(usage.prompt for usage in usages),
+        completion=sum(usage.completion for usage in usages),
+        dollars=_sum(costs),
+        seconds=sum(saved.took_ns for _, saved in hits) / NANOSECONDS,
+    )
+
+
+def _prefetched(envelopes: Sequence[Envelope]) -> Prefetched:
+    ends = [each.event for each in envelopes if isinstance(each.event, PrefetchEnded)]
+    usages = [end.usage for end in ends if end.usage is not None]
+    return Prefetched(
+        requests=sum(isinstance(each.event, PrefetchStarted) for each in envelopes),
+        recalled=sum(end.recalled for end in ends),
+        prompt=sum(usage.prompt for usage in usages),
+        read=sum(usage.prompt - usage.cached for usage in usages),
+        dollars=_sum([end.cost for end in ends if end.usage is not None]),
+    )
+
+
+def _sum(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None

@@ -1,0 +1,187 @@
+"""Of equal requests at the same time, one is made."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Thread
+from typing import Any
+
+from accord import Agent, Runtime, gather, run
+from accord.engine.base import Capabilities, Usage
+from accord.errors import (
+    CallTimeoutError,
+    RejectedError,
+)
+from accord.reuse.results import ResultCache, racing
+from accord.sync.hedge import Hedge
+from accord.testing.scripted import ScriptedEngine
+from tests.reuse.cached import (
+    counting,
+    echo,
+    on_virtual,
+    reply,
+    result_of,
+    saved,
+    seconds,
+    writer,
+    writer_of,
+)
+
+
+def test_of_a_thousand_equal_requests_at_once_one_reaches_the_engine() -> None:
+    """CAC-12."""
+
+    async def flow() -> list[str]:
+        return await gather(writer("x") for _ in range(1000))
+
+    engine = counting()
+    result = result_of(flow, engine)
+    assert result.output == ["1"] * 1000
+    assert len(engine.requests) == 1
+    assert len(saved(result)) == 999
+    assert seconds(result) == 1
+    assert result.usage == Usage(prompt=3, completion=1)
+    assert result.tax.closes
+
+
+def test_if_the_one_that_is_made_fails_the_others_are_made_at_once() -> None:
+    engine = ScriptedEngine(
+        [RejectedError("no"), *map(str, range(9))], prefill_s=1, capabilities=Capabilities()
+    )
+
+    async def flow() -> list[Any]:
+        return await gather((writer("x") for _ in range(10)), policy="isolate")
+
+    result = result_of(flow, engine)
+    assert isinstance(result.output[0], RejectedError)
+    assert result.output[1:] == [str(each) for each in range(9)]
+    assert seconds(result) == 2
+
+
+def test_if_its_reply_is_not_to_be_kept_the_others_are_made_at_once() -> None:
+    cut = reply(finish_reason="length")
+    engine = ScriptedEngine([cut, *map(str, range(9))], prefill_s=1)
+
+    async def flow() -> list[Any]:
+        return await gather(writer("x") for _ in range(10))
+
+    result = result_of(flow, engine)
+    assert result.output == ["told", *(str(each) for each in range(9))]
+    assert seconds(result) == 2
+
+
+def test_if_it_is_cancelled_the_next_is_made_and_nobody_is_lost() -> None:
+    hasty = Agent("hasty", "Write.", seed=1, timeout_s=0.5)
+
+    async def flow() -> list[Any]:
+        agents = [hasty, *[writer] * 9]
+        return await gather((agent("x") for agent in agents), policy="isolate")
+
+    engine = counting()
+    result = result_of(flow, engine)
+    assert isinstance(result.output[0], CallTimeoutError)
+    assert result.output[1:] == ["2"] * 9
+    assert (len(engine.requests), seconds(result)) == (2, 1.5)
+    assert result.tax.closes
+
+
+def test_who_is_more_urgent_and_waits_lifts_what_it_waits_for() -> None:
+    one_at_a_time = Capabilities(concurrency=1)
+    engine = ScriptedEngine(echo, decode_s=1, capabilities=one_at_a_time)
+    urgent, some = writer_of(priority=9), writer_of(priority=5)
+
+    async def later(agent: Agent[str], text: str) -> str:
+        await asyncio.sleep(0.5)
+        return await agent(text)
+
+    async def flow() -> None:
+        await gather(
+            writer("last"), some("a"), some("b"), writer("shared"), later(urgent, "shared")
+        )
+
+    result_of(flow, engine)
+    order = [request.messages[-1].content for request in engine.requests]
+    assert order == ["a", "shared", "b", "last"]
+
+
+def test_who_only_reads_waits_for_who_is_at_it() -> None:
+    async def flow() -> list[str]:
+        return await gather(writer("x"), writer_of(cache="read")("x"), writer_of(cache="off")("x"))
+
+    assert result_of(flow, counting()).output == ["1", "1", "2"]
+
+
+def test_runs_of_one_runtime_wait_for_each_other() -> None:
+    async def main(runtime: Runtime) -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(runtime.arun(writer, "x")) for _ in range(5)]
+        return [each.result().output for each in runs]
+
+    engine = counting()
+    assert on_virtual(main, engine) == ["1"] * 5
+    assert len(engine.requests) == 1
+
+
+def test_a_run_that_waits_for_one_that_has_no_room_makes_way_for_it() -> None:
+    """They do not wait for each other for ever."""
+    engine = ScriptedEngine(
+        echo, decode_s=1, capabilities=Capabilities(kv_tokens=300, prefix_cache=True)
+    )
+    large = "word " * 250
+
+    async def first() -> str:
+        await writer(large)
+        await asyncio.sleep(0.5)
+        return await writer("shared " * 50)
+
+    async def second() -> str:
+        return await writer("shared " * 50)
+
+    async def main(runtime: Runtime) -> float:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(runtime.arun(first))
+            await asyncio.sleep(0.1)
+            group.create_task(runtime.arun(second))
+        return asyncio.get_running_loop().time()
+
+    assert on_virtual(main, engine) == 2.5
+
+
+def test_runs_on_loops_of_their_own_share_what_is_kept() -> None:
+    engine, shared, found = ScriptedEngine(echo), ResultCache(), list[str]()
+
+    async def flow() -> str:
+        return "".join(await gather(writer(str(each % 10)) for each in range(50)))
+
+    def work() -> None:
+        found.append(run(flow, engine=engine, log="memory", cache_store=shared).output)
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == ["0123456789" * 5] * 4
+    assert 10 <= len(engine.requests) <= 40
+
+
+def test_a_hedge_does_not_wait_for_its_first_attempt() -> None:
+    takes_s = iter([60.0, 1.0])
+    engine = ScriptedEngine(echo, decode_s=lambda _: next(takes_s))
+
+    async def flow() -> str:
+        return await Hedge(after_s=2)(writer, "x")
+
+    assert seconds(result_of(flow, engine)) == 3
+
+
+def test_a_second_attempt_that_races_the_first_is_made() -> None:
+    async def flow() -> list[str]:
+        async def race() -> str:
+            await asyncio.sleep(0.25)
+            with racing():
+                return await writer("x")
+
+        return await gather(writer("x"), race())
+
+    assert result_of(flow, counting()).output == ["1", "2"]
