@@ -59,10 +59,10 @@ PATIENCE = 100_000  # looks, 0.2 ms apart: 20 s and more
 class Case:
     """A run of the flow in a process of its own, in a folder of its own."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, flow: str = FLOW) -> None:
         self.folder = folder
         self.log = folder / "log.sqlite3"
-        (folder / "flow.py").write_text(FLOW)
+        (folder / "flow.py").write_text(flow)
         self._url = url
 
     def accord(self, *arguments: str) -> subprocess.Popen[str]:

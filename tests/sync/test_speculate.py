@@ -225,6 +225,17 @@ def test_speculation_can_be_switched_off():
     assert seconds(result) == pytest.approx(5)
 
 
+def test_what_follows_a_wrong_guess_follows_from_what_was_really_given():
+    """So the critical path runs through the call."""
+
+    async def flow() -> str:
+        return await speculate(route, "ab", then=answer, guess=rule("b"))
+
+    result = result_of(flow)
+    assert [each.name for each in result.tax.critical_path if each.name] == ["route", "answer"]
+    assert result.tax.time.tools == pytest.approx(5)
+
+
 # -- what others can see waits
 
 

@@ -18,7 +18,7 @@ from accord.flow.scope import Scope
 from accord.log.events import CallFinished, CallStarted, Envelope, Guessed, Joined, Looked, View
 from accord.log.fold import is_within
 from accord.log.log import Log
-from accord.observe.guesses import ahead_of
+from accord.observe.places import above
 
 VIEW = "its view"
 """What an agent's own look at what it reads is called, to tell it from looks in its tools."""
@@ -83,7 +83,7 @@ class History:
             case CallFinished():
                 self._finish(envelope, event)
             case Guessed():
-                self._guesses.add(ahead_of(path))
+                self._guesses.add(above(path))
             case Joined(dropped=dropped):
                 for index in dropped:
                     if (branch := f"{path}/{index}") in self._guesses:

@@ -29,7 +29,14 @@ from accord.log.events import (
 from accord.log.fold import Call, Calls
 from accord.log.log import Log
 from accord.observe.ledger import add_usages, usages_of
-from accord.observe.places import ARROW, above, actors_of, hedges_of, pipelines_of
+from accord.observe.places import (
+    ARROW,
+    above,
+    actors_of,
+    guessed_on,
+    hedges_of,
+    pipelines_of,
+)
 
 Kind = (
     CallKind
@@ -159,6 +166,7 @@ class _Places:
         self._actors = actors_of(calls.by_scope.values())
         self._teams = {above(path) for path in self._actors}
         self._hedges = hedges_of(notes)
+        self._guessed = guessed_on(notes)
         self._dropped = set(_dropped(calls))
         finished = isinstance(calls.ended, RunFinished)
         self._unmet = "running" if live else "" if finished else "unfinished"
@@ -192,6 +200,7 @@ class _Places:
             case "join":
                 state = "dropped" if path in self._dropped else ""
                 place = "further attempt" if path in self._hedges else ""
+                place = "on a guess" if path in self._guessed else place
                 return Node(path, "branch", name=number, place=place, state=state)
             case "node" | "handle":
                 return Node(path, "attempt", name=str(int(number) + 1))

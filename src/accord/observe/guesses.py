@@ -17,6 +17,7 @@ from accord.log.events import (
     Joined,
 )
 from accord.log.fold import is_within
+from accord.observe.places import above
 
 STEP, AHEAD, AGAIN = 0, 1, 2
 """The branches of a speculation: the call itself, what follows from a guess of it, and what
@@ -54,10 +55,10 @@ class Guesses:
         """Take in the next event."""
         path, event = envelope.scope, envelope.event
         if isinstance(event, Guessed):
-            above = ahead_of(path).rpartition("/")[0]
-            guess = Guess(event.site, above, envelope.at, ahead_ns=envelope.at)
+            fork = above(above(path))
+            guess = Guess(event.site, fork, envelope.at, ahead_ns=envelope.at)
             self.all.append(guess)
-            self._open[above] = guess
+            self._open[fork] = guess
             return
         if isinstance(event, Joined) and (guess := self._open.pop(path, None)) is not None:
             guess.right = AGAIN in event.dropped  # where the call failed, none is dropped
@@ -74,11 +75,6 @@ class Guesses:
     def wasted(self, site: str) -> int:
         """Tokens that wrong guesses at ``site`` have used."""
         return sum(each.tokens for each in self.all if each.site == site and each.right is False)
-
-
-def ahead_of(path: str) -> str:
-    """The branch that runs ahead, from the place of a note right in it."""
-    return path.rpartition("/")[0]
 
 
 def _tokens(event: object) -> int:

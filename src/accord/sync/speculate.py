@@ -30,7 +30,8 @@ from accord.flow.scope import Scope, enter, leave
 from accord.flow.suspend import Suspended
 from accord.log.events import Guessed
 from accord.observe.earlier import Given, Results
-from accord.observe.guesses import AGAIN, AHEAD, STEP, Guesses, ahead_of
+from accord.observe.guesses import AGAIN, AHEAD, STEP, Guesses
+from accord.observe.places import above
 from accord.reuse.site import Site
 from accord.schedule.budget import Budget
 from accord.sync.gather import Group
@@ -98,7 +99,7 @@ def of_before(scope: Scope, name: str) -> Any:
     """
     execution = scope.execution
     earlier, now = execution.earlier(), execution.log.fold(Results)
-    place = f"{scope.path.rpartition('/')[0]}/{STEP}/0"
+    place = f"{above(scope.path)}/{STEP}/0"
     key = name, now.keys.get(place, "")
     logs = [(execution.log, now)]
     if earlier is not None:
@@ -225,6 +226,7 @@ class Speculation(Generic[T, R]):
 
     async def _again(self, given: T) -> R:
         """What follows from what was really given."""
+        self._fork.scope(AGAIN).frontier = self._fork.scope(STEP).take_causes()
         with self._meeting(AHEAD):
             return await self._in_branch(AGAIN, lambda: self._then(given))
 
@@ -255,10 +257,10 @@ class Speculation(Generic[T, R]):
         return self._recorded is not NO_GUESS
 
     def _recorded_guess(self) -> Any:
-        replay, above = self._execution.replay, self._scope.path
-        if replay.is_recorded_below(above):
+        replay, ahead = self._execution.replay, self._scope.path
+        if replay.is_recorded_below(ahead):
             for path, envelope in replay.notes.items():
-                if ahead_of(path) == above and isinstance(envelope.event, Guessed):
+                if above(path) == ahead and isinstance(envelope.event, Guessed):
                     return self._execution.log.values.decode(envelope.event.value)
         return NO_GUESS
 
