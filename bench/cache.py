@@ -13,6 +13,7 @@ what was used: the longest is one of those.
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -234,14 +235,17 @@ def fill(cache: ResultCache) -> None:
             row = Row(key_of(number), "", "request", "writer", now_s, body)
             yield (*row[:5], number, len(body) + OVERHEAD, row.digest, body)
 
-    db = cache.store.open()
+    cache.look(key_of(0))  # makes the file
+    cache.close()
+    assert cache.store.path is not None
+    db = sqlite3.connect(cache.store.path, isolation_level=None)
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA cache_size = -400000")
     db.execute("BEGIN")
     db.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows())
     db.execute("UPDATE totals SET uses = ?", (ENTRIES,))
     db.execute("COMMIT")
-    cache.close()  # it is opened again as the cache opens it
+    db.close()
     os.sync()  # else the first to write waits for all of this
 
 

@@ -119,8 +119,8 @@ class Took:
 
 
 async def _saved(name: str, flow: Flow, percent: int) -> list[Row]:
-    without = await _took(flow, percent, speculation=False)
-    with_it = await _took(flow, percent, speculation=True)
+    without = await _took(flow, percent, speculate=False)
+    with_it = await _took(flow, percent, speculate=True)
     saved = 100 * (1 - with_it.seconds / without.seconds)
     what = f"{name}, {percent}% foretold"
     if not percent:
@@ -155,17 +155,17 @@ async def _saved(name: str, flow: Flow, percent: int) -> list[Row]:
     ]
 
 
-async def _took(flow: Flow, percent: int, *, speculation: bool) -> Took:
+async def _took(flow: Flow, percent: int, *, speculate: bool) -> Took:
     engine = SimEngine(profile_of("70b"), replies=Decisions(percent).reply)
     runtime = Runtime(
-        engine=engine, log="memory", clock=VirtualClock(), speculation=speculation, cache="off"
+        engine=engine, log="memory", clock=VirtualClock(), speculate=speculate, cache="off"
     )
     await runtime.arun(flow, 0)  # to learn from
     seconds, wasted, guesses = 0.0, [], []
     for number in range(1, RUNS + 1):
         log = (await runtime.arun(flow, number)).log
         seconds += log.envelopes[-1].at / NANOSECONDS
-        found = log.fold(Guesses).all
+        found = list(log.fold(Guesses).by_branch.values())
         wasted.append(sum(each.tokens for each in found if each.right is False))
         guesses.append(found)
     return Took(
@@ -215,7 +215,7 @@ async def _effects() -> list[Row]:
     guesses = wrong = 0
     for number in range(CAMPAIGN):
         result = await runtime.arun(charged_once, number)
-        found = result.log.fold(Guesses).all
+        found = list(result.log.fold(Guesses).by_branch.values())
         guesses += len(found)
         wrong += sum(each.right is False for each in found)
         runtime.store.delete(result.run_id)

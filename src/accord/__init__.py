@@ -28,7 +28,7 @@ off that log. Layers, each importing only those below it::
 from accord._version import __version__
 from accord.agent.agent import Agent
 from accord.agent.ending import Ending
-from accord.agent.request import Retry
+from accord.agent.retry import Retry
 from accord.agent.tool import tool
 from accord.comm.blackboard import Blackboard
 from accord.comm.interrupt import interrupt

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from accord.agent.agent import Agent
-from accord.agent.request import Retry
+from accord.agent.retry import Retry
 from accord.comm.blackboard import Blackboard
 from accord.comm.mailbox import Mailbox, send
 from accord.engine.base import Request

@@ -44,7 +44,7 @@ from accord.log.log import Heartbeat, Log, read_log
 from accord.log.store.base import Durability, Store
 from accord.log.store.holder import this_process
 from accord.log.store.open import open_store
-from accord.observe.earlier import last_run
+from accord.observe.earlier import Expectations, last_run
 from accord.observe.remaining import Remaining, Way, remaining_of
 from accord.result import Result
 from accord.reuse.open import open_results
@@ -78,7 +78,7 @@ class Options(TypedDict, total=False):
     remaining: Mapping[str, float] | None
     cache: Mode | None
     cache_store: ResultCache | Path | str | None
-    speculation: bool
+    speculate: bool
     prefetch: bool
 
 
@@ -109,13 +109,13 @@ class Runtime:
     ``cache``           ``on``, ``off``, ``read`` or ``write``, where neither a call (``caching``)
                         nor its agent says so; None: ``on``, but for replies drawn by chance
     ``cache_store``     a :class:`accord.reuse.results.ResultCache`, the path of one, ``"memory"``;
-                        None: a file beside the log
-    ``speculation``     guesses are followed, where that pays: see :func:`accord.speculate`
+                        None: beside a log in SQLite, in memory with any other
+    ``speculate``       guesses are followed, where that pays: see :func:`accord.speculate`
     ``prefetch``        the engine reads prompts before they are asked, in spare capacity: see
                         :mod:`accord.agent.prefetch`
 
     Sync methods may also be called where an event loop runs (a notebook): they use a thread.
-    Closing it closes the engine and the store if it opened them itself; those that were given
+    Closing it closes the engine and the stores if it opened them itself; those that were given
     to it, and engines of agents, are their giver's to close.
     """
 
@@ -137,7 +137,7 @@ class Runtime:
         remaining: Mapping[str, float] | None = None,
         cache: Mode | None = None,
         cache_store: ResultCache | Path | str | None = None,
-        speculation: bool = True,
+        speculate: bool = True,
         prefetch: bool = False,
     ) -> None:
         if durability not in ("sync", "async", "exit"):
@@ -166,9 +166,12 @@ class Runtime:
         self._schedulers: WeakKeyDictionary[asyncio.AbstractEventLoop, Schedulers] = (
             WeakKeyDictionary()
         )
-        self._cache: Mode | None = None if cache is None else checked(cache, "Runtime")
-        self.results = open_results(cache_store, self.store, self.clock)
-        self._speculation = speculation
+        for name, given in (("speculate", speculate), ("prefetch", prefetch)):
+            if type(given) is not bool:
+                raise UsageError(f"Runtime: {name} is True or False, not {given!r}")
+        self._cache_mode: Mode | None = None if cache is None else checked(cache, "Runtime")
+        self._result_cache = open_results(cache_store, self.store, self.clock)
+        self._speculate = speculate
         self._prefetch = prefetch
         self._agents: dict[str, dict[str, Any]] = {}
         """Agents by name, by flow."""
@@ -370,7 +373,7 @@ class Runtime:
         if self._opened_store:
             self.store.close()
         if self._opened_results:
-            self.results.close()
+            self._result_cache.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -452,16 +455,15 @@ class Runtime:
             schedulers=schedulers,
             seed=started.seed,
             began_s=started.began_s,
-            results=self.results,
-            cache=self._cache,
+            result_cache=self._result_cache,
+            cache_mode=self._cache_mode,
             repeat_unknown=self.repeat_unknown,
             listener=listener,
             remaining=self._remaining_of(earlier),
             earlier=earlier,
-            speculates=self._speculation,
+            speculates=self._speculate,
             sites=self._sites.setdefault(started.flow, {}),
-            prefetches=self._prefetch,
-            agents=self._agents.setdefault(started.flow, {}),
+            expectations=self._expectations(started.flow),
         )
         if started.forked_from:
             with suppress(RunNotFoundError):  # deleted since: all is made again
@@ -469,6 +471,12 @@ class Runtime:
                 execution.replay.spare = spare_calls(original.envelopes, started.forked_at)
                 execution.spare_values = original.values
         return execution
+
+    def _expectations(self, flow: str) -> Expectations | None:
+        """Agents are known by name as long as the runtime lives; who is next, for one run."""
+        if not self._prefetch:
+            return None
+        return Expectations(agents=self._agents.setdefault(flow, {}))
 
     def _remaining_of(self, earlier: Callable[[], Log | None]) -> Remaining:
         """How far it is to the end from each request: as declared, or as the last run had it."""
@@ -493,7 +501,7 @@ class Runtime:
             opened(log)
         execution.posted = lambda: (log.fold(Post), log.fold(Spaces))  # who waits for it wakes
         self._live[log.run] = execution
-        made = prefetched(flow, execution) if self._prefetch else flow
+        made = prefetched(flow, execution) if execution.expectations else flow
         try:
             output = await run_flow(made, inputs, execution, first)
         finally:

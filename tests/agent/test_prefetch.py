@@ -7,21 +7,28 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypedDict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from accord import Agent, Blackboard, Runtime, gather, sleep, step
+from accord.agent.prefetch import agents_used_by
 from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.engine.base import Capabilities, Prices, Request
-from accord.engine.prefix import REPLY, rendered
+from accord.engine.prefix import REPLY, common_bytes, rendered
 from accord.engine.sim.engine import SimEngine
 from accord.engine.sim.presets import profile_of
-from accord.errors import RejectedError
+from accord.errors import EngineUnavailableError, RejectedError
 from accord.graph import END, START, StateGraph
 from accord.log.events import CallFinished, CallStarted, PrefetchEnded, PrefetchStarted
 from accord.log.log import Log
 from accord.log.store.memory import MemoryStore
 from accord.runtime import Result
+from accord.schedule.following import Following
 from accord.schedule.limits import Limit, Limits
+from accord.schedule.line import Ask
+from accord.schedule.scheduler import Scheduler
+from accord.schedule.slots import Slots
 from accord.testing.scripted import ScriptedEngine
 from tests.sync.replays import Ending
 
@@ -97,9 +104,9 @@ def test_the_first_run_knows_nothing_of_what_comes():
 
 def test_another_process_learns_from_the_log():
     store = MemoryStore()
-    (results_of(report, ("a",), log=store), results_of(report, ("b",), log=store))
-    (third,) = results_of(report, ("c",), log=store)
-    assert "writer" in prefetched(third.log)
+    results_of(report, ("a",), log=store)
+    (second,) = results_of(report, ("b",), log=store)
+    assert "writer" in prefetched(second.log)
 
 
 def test_what_is_read_ahead_is_the_beginning_of_what_is_asked():
@@ -177,9 +184,9 @@ def test_who_asks_in_earnest_gets_the_place_at_once():
     (first, again) = results_of(flow, (1,), (2,), engine=slow)
     assert prefetched(again.log)[0] == "writer"
     ends = [e.event for e in again.log.envelopes if isinstance(e.event, PrefetchEnded)]
-    assert ends[0].recalled
+    assert ends[0].preempted
     assert again.output == pytest.approx(first.output)
-    assert again.tax.reuse.prefetched.recalled >= 1
+    assert again.tax.reuse.prefetched.preempted >= 1
 
 
 def test_who_was_read_ahead_for_goes_on_with_it():
@@ -193,7 +200,7 @@ def test_who_was_read_ahead_for_goes_on_with_it():
 
     _, ahead = results_of(flow, ("a",), ("b",))
     (end,) = [e.event for e in ahead.log.envelopes if isinstance(e.event, PrefetchEnded)]
-    assert not end.recalled
+    assert not end.preempted
 
 
 def test_nothing_is_read_ahead_where_there_is_no_room():
@@ -340,3 +347,129 @@ def test_a_crash_in_the_middle_of_reading_ahead_changes_nothing():
         assert again.output == second.output != ""
         assert again.tax.closes
     assert first.output
+
+
+class Dead(ScriptedEngine):
+    async def start(self) -> Capabilities:
+        raise EngineUnavailableError("dead")
+
+
+def test_an_engine_that_the_run_may_not_need_is_not_started_for_it():
+    special = Agent("special", GUIDE, engine=Dead(name="dead"))
+    backup = Agent("backup", GUIDE, max_tokens=8)
+
+    async def flow(question: str) -> str:
+        found = await search(question)
+        try:
+            return await special(found)
+        except EngineUnavailableError:
+            return await backup(found)
+
+    _, ahead = results_of(flow, ("a",), ("b",))
+    assert ahead.output
+    assert "special" not in prefetched(ahead.log)
+
+
+def test_whatever_is_wrong_with_reading_ahead_the_run_goes_on():
+    def script(request: Request) -> Any:
+        return RuntimeError("a bug") if request.max_tokens == 1 else "ok"
+
+    engine = ScriptedEngine(
+        script, decode_s=1, capabilities=Capabilities(model="m", prefix_cache=True)
+    )
+    with pytest.warns(UserWarning, match="not read ahead any more"):
+        _, ahead = results_of(report, ("a",), ("b",), engine=engine)
+    assert ahead.output == "ok"
+
+
+def test_what_hangs_when_it_is_read_ahead_holds_up_nobody_for_long():
+    """One place only, and the agent that it is read for wants it."""
+
+    async def flow(brief: str) -> str:
+        board.write("brief", f"{brief}: {GUIDE}")
+        await search(brief)
+        return await editor("Go on.")
+
+    engine = ScriptedEngine(
+        lambda _: "ok",
+        prefill_s=lambda r: 1e6 if r.max_tokens == 1 else 0.5,
+        capabilities=Capabilities(model="m", prefix_cache=True, concurrency=1),
+    )
+    with pytest.warns(UserWarning, match="editor' is not read ahead any more"):
+        _, ahead = results_of(flow, ("a",), ("b",), engine=engine)
+    assert ahead.log.envelopes[-1].at < 60 * NANOSECONDS
+
+
+def test_what_was_preempted_does_not_count_as_read():
+    following = Following(Capabilities(prefix_cache=True), on=True)
+    prompt = b"all that is to be known. " * 40
+    assert following.pays_ahead(prompt)
+
+    async def main() -> bool:
+        scheduler = Scheduler(sim())
+        await scheduler.start()
+        taken: list[str] = []
+        async with scheduler.spare_place(Ask(prompt=prompt), lambda: taken.append("back")) as place:
+            assert place is not None
+            async with scheduler.place(Ask(prompt=b"something else")):
+                assert taken == ["back"]
+                assert scheduler.statistics().active == 1
+        assert scheduler.statistics().active == 0
+        async with scheduler.spare_place(Ask(prompt=prompt), lambda: None) as again:
+            return again is not None
+
+    assert run_virtual(main())
+
+
+@pytest.mark.parametrize("concurrency", [None, 1, 2])
+def test_more_requests_than_slots_are_known_of_are_no_trouble(concurrency: int | None):
+    engine = ScriptedEngine(
+        lambda _: "ok",
+        decode_s=1,
+        capabilities=Capabilities(
+            model="m", prefix_cache=True, slots=True, concurrency=concurrency
+        ),
+    )
+
+    async def flow(brief: str) -> list[str]:
+        return await gather(planner(f"{brief} {number}") for number in range(12))
+
+    _, ahead = results_of(flow, ("a",), ("b",), engine=engine)
+    assert ahead.output == ["ok"] * 12
+
+
+prompts = st.binary(min_size=0, max_size=6)
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), prompts), max_size=30))
+def test_slots_hold_no_more_than_there_are(count: int, steps: list[tuple[bool, bytes]]):
+    slots, busy = Slots(count), list[bytes]()
+    for begins, prompt in steps:
+        if begins:
+            slots.sent(prompt)
+            busy.append(prompt)
+        elif busy:
+            slots.ended(busy.pop(0))
+        assert len(slots._idle) <= count
+        assert len(slots._idle) + len(slots._busy) <= max(count, len(busy))
+        assert sorted(slots._busy) == sorted(busy)
+        assert slots.held(prompt)[1] == max(
+            (common_bytes(prompt, each) for each in busy), default=0
+        )
+
+
+def test_agents_are_found_where_a_flow_names_them():
+    def beside() -> object:
+        return writer
+
+    own = Agent("own")
+
+    async def flow() -> None:
+        await planner("x")
+        assert beside()
+        await gather(own(each) for each in "ab")
+
+    assert {each.name for each in agents_used_by(flow)} >= {"planner", "writer", "own"}
+    assert {each.name for each in agents_used_by(report)} == {"planner", "writer", "editor"}
+    assert agents_used_by(editor) == [editor]
+    assert agents_used_by(print) == []

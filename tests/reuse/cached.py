@@ -67,3 +67,24 @@ def writer_of(**options: Any) -> Agent[str]:
 
 def reply(**changes: Any) -> Reply:
     return Reply(**{"text": "told", "usage": Usage(prompt=5, completion=5), **changes})
+
+
+class Folder:
+    """What a tool looks at: an object, so what is in it is no part of a tool's key."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.looks = 0
+
+    def list(self) -> list[str]:
+        self.looks += 1
+        return [*self.files]
+
+
+class Kind:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def of(self, step: int) -> str:
+        self.calls += step
+        return f"{self.calls}:"

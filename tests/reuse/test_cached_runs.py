@@ -464,15 +464,15 @@ def test_a_run_that_stopped_while_others_waited_is_resumed(tmp_path: Path) -> No
 
     async def stops() -> None:
         begun = asyncio.Event()
-        engine = ScriptedEngine(lambda _: begun.set() or "late", decode_s=60)
+        engine = ScriptedEngine(lambda _: begun.set() or "late", decode_s=60, name="one")
         async with Runtime(engine=engine, log=path) as runtime, asyncio.TaskGroup() as group:
             running = group.create_task(runtime.arun(flow, run_id="r"))
             await begun.wait()
             running.cancel()
 
     asyncio.run(stops())
-    assert run(writer, "x", engine=ScriptedEngine("kept"), log=path).output == "kept"
-    engine = ScriptedEngine("new")
+    assert run(writer, "x", engine=ScriptedEngine("kept", name="one"), log=path).output == "kept"
+    engine = ScriptedEngine("new", name="one")
 
     async def resumes() -> Result[Any]:
         async with Runtime(engine=engine, log=path) as runtime:

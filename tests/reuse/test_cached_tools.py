@@ -15,6 +15,8 @@ from accord.errors import (
 from accord.runtime import Result
 from accord.testing.scripted import ScriptedEngine
 from tests.reuse.cached import (
+    Folder,
+    Kind,
     an_agent,
     reply,
     result_of,
@@ -22,19 +24,6 @@ from tests.reuse.cached import (
     seconds,
 )
 from tests.sync import replays
-
-
-class Folder:
-    """What a tool looks at: an object, so what is in it is no part of a tool's key."""
-
-    def __init__(self) -> None:
-        self.files: list[str] = []
-        self.looks = 0
-
-    def list(self) -> list[str]:
-        self.looks += 1
-        return [*self.files]
-
 
 folder = Folder()
 
@@ -173,15 +162,6 @@ class HandlerB:
     def handle(text: str) -> str:
         """Handles it."""
         return KIND.of(1) + text
-
-
-class Kind:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def of(self, step: int) -> str:
-        self.calls += step
-        return f"{self.calls}:"
 
 
 KIND = Kind()

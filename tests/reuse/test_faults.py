@@ -55,7 +55,7 @@ SPOILT = [
     (cut, "is damaged"),
     (of_another_version, "another version of Accord"),
     (of_another_program, "another program's database"),
-    (a_folder, "cannot be used"),
+    (a_folder, "is a folder"),
     (changed, "changed or damaged"),
 ]
 
@@ -112,7 +112,7 @@ def test_an_entry_that_is_no_answer_of_this_agent_is_made_anew(result: str) -> N
 def test_a_full_disk_costs_no_run_anything(tmp_path: Path) -> None:
     shared, engine = ResultCache(tmp_path / "c"), ScriptedEngine(lambda r: echo(r) * 10_000)
     run(writer, "x", engine=engine, log="memory", cache_store=shared)
-    db = shared.store.open()
+    db = shared.store._opened_file()
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
 
     async def flow() -> list[str]:

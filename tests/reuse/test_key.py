@@ -265,12 +265,16 @@ def test_what_is_called_for_another_tenant_is_another_call() -> None:
 
 
 def test_what_is_more_than_its_code_has_no_key() -> None:
-    def closure() -> object:
-        return local
-
-    local = 1
-    for each in (HandlerB().bound, closure, cache(load), print, HandlerA):
+    for each in (HandlerB().bound, cache(load), print, HandlerA):
         assert tool_key(each, {}, "") is None
+
+    def closure_over(value: object) -> object:
+        return lambda: value
+
+    assert tool_key(closure_over(HandlerA()), {}, "") is None
+    keys = [tool_key(closure_over(each), {}, "") for each in (1, 2, "1", 1)]
+    assert len(set(keys)) == 3
+    assert None not in keys
 
 
 def test_an_argument_that_is_no_plain_data_gives_no_key() -> None:
@@ -290,7 +294,35 @@ def helper(x, more=1): return deeper(x) + more
 def deeper(x): return deepest(x)
 @shouted
 def deepest(x): return helper(x) if x > 9 else x
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+ALLOWED = {1, 2}
+NAMES = re.compile("^a+$")
+@dataclass
+class Settings:
+    limit: int
+SETTINGS = Settings(limit=3)
+RATE_OF = partial(round, ndigits=1)
+SHARE = Decimal("1.5")
+class Level(Enum):
+    LOW = 1
+class Scale:
+    def __init__(self, by): self.by = by
+    def of(self, x): return self.by * x
+plus = lambda x: x + 1
+times = lambda x: x * 2
+def made(by):
+    def scaled(x): return by * x
+    return scaled
+SCALED = made(5)
+def uses(x):
+    if x in ALLOWED and NAMES.match(str(x)): return Level.LOW, Scale(2).of(x)
+    return SETTINGS.limit, RATE_OF(x), SHARE, plus(times(x)), SCALED(x)
 def answer(x):
+    if x is None: return uses(x)
     if x in {"a", "b", "c"}:
         return PRICES[x]
     return [helper(each) for each in range(x * RATE)]
@@ -305,7 +337,9 @@ def key_in(text: str, folder: Path) -> bytes | None:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    exec(compile(text, str(path), "exec"), vars(module))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "tools", module)  # where dataclasses look
+        exec(compile(text, str(path), "exec"), vars(module))
     answer: Callable[..., Any] = module.answer
     return tool_key(answer, {"x": 1}, "")
 
@@ -321,6 +355,15 @@ def key_in(text: str, folder: Path) -> bytes | None:
         ("more=1", "more=2"),
         ("return deepest(x)", "return deepest(x + 1)"),
         ("x > 9", "x > 8"),
+        ("ALLOWED = {1, 2}", "ALLOWED = {1, 3}"),
+        ("^a+$", "^b+$"),
+        ("limit=3", "limit=4"),
+        ("partial(round, ndigits=1)", "partial(round, ndigits=2)"),
+        ('"1.5"', '"1.6"'),
+        ("LOW = 1", "LOW = 2"),
+        ("self.by * x", "self.by + x"),
+        ("times = lambda x: x * 2", "times = lambda x: x * 3"),
+        ("made(5)", "made(6)"),
     ],
 )
 def test_a_tool_whose_code_was_mended_or_what_it_uses_is_another(

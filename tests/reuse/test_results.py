@@ -47,8 +47,19 @@ def keep(cache: ResultCache, value: object, key: bytes = KEY) -> bool:
     return cache.keep(key, entry(value), tenant="", kind="request", name="a")
 
 
-def anything(_: Entry) -> bool:
-    return True
+def anything(entry: Entry) -> Any:
+    return value_of(entry)
+
+
+def but_for(value: str) -> Any:
+    """Takes any result but that one."""
+
+    def unpack(entry: Entry) -> Any:
+        if value_of(entry) == value:
+            raise ValueError(value)
+        return value_of(entry)
+
+    return unpack
 
 
 class Time:
@@ -275,7 +286,7 @@ def test_what_one_cannot_use_that_another_has_made_it_makes_itself() -> None:
         making = Making()
 
         async def choosy() -> Any:
-            async with making.cache.turn(KEY, "on", lambda e: value_of(e) != "value") as turn:
+            async with making.cache.turn(KEY, "on", but_for("value")) as turn:
                 return "made" if turn.entry is None else value_of(turn.entry)
 
         assert await together(making.call(), choosy()) == ["value", "made"]
@@ -387,11 +398,11 @@ def test_loops_of_several_threads_share_what_is_kept() -> None:
 # ------------------------------------------------------------------------------------ what is wrong
 
 
-def ask(cache: ResultCache, usable: Any = anything) -> tuple[Any, bool]:
+def ask(cache: ResultCache, unpack: Any = anything) -> tuple[Any, bool]:
     """What is found and whether it could be kept anew, if not."""
 
     async def main() -> tuple[Any, bool]:
-        async with cache.turn(KEY, "on", usable) as turn:
+        async with cache.turn(KEY, "on", unpack) as turn:
             if turn.entry is not None:
                 return value_of(turn.entry), False
             return None, keep(cache, "new")
@@ -436,7 +447,7 @@ def test_a_result_that_is_of_no_use_is_told_and_made_anew(tmp_path: Path) -> Non
     poison(path, b'{"result":"old"}')
     with closing(ResultCache(path, now_s=Time())) as cache:
         with pytest.warns(UserWarning, match="not what was kept there"):
-            assert ask(cache, lambda e: value_of(e) == "new") == (None, True)
+            assert ask(cache, but_for("old")) == (None, True)
         assert ask(cache) == ("new", False)
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accord.errors import LogCorruptError
 from accord.log.store.memory import MemoryStore
 from accord.log.store.sqlite import SqliteStore
 from accord.reuse import store as store_module
@@ -107,9 +108,9 @@ def test_all_can_be_forgotten(store: ResultStore) -> None:
 def test_a_cache_stands_beside_its_log(tmp_path: Path) -> None:
     assert beside(tmp_path / "log.sqlite3") == tmp_path / "log.cache.sqlite3"
     log = SqliteStore(tmp_path / "l.db", now_s=lambda: 0.0)
-    assert Runtime(log=log).results.store.path == tmp_path / "l.cache.sqlite3"
+    assert Runtime(log=log)._result_cache.store.path == tmp_path / "l.cache.sqlite3"
     log.close()
-    assert Runtime(log=MemoryStore()).results.store.path is None
+    assert Runtime(log=MemoryStore())._result_cache.store.path is None
     assert not beside(tmp_path / "l.db").exists(), "a cache that nobody used is no file"
 
 
@@ -365,7 +366,7 @@ def test_an_empty_file_is_a_new_cache(path: Path) -> None:
 def test_a_place_that_cannot_be_one_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path, tmp_path / "file" / "x"):
-        with pytest.raises(StoreError, match="cannot be used") as caught:
+        with pytest.raises(StoreError, match=r"cannot be used|is a folder") as caught:
             ResultStore(place, MOST).get(b"1")
         assert not isinstance(caught.value, StoreUnreadableError)
 
@@ -388,8 +389,8 @@ def test_a_file_that_may_only_be_read_is_told(path: Path, monkeypatch: pytest.Mo
 def test_a_full_disk_leaves_what_was_there(store: ResultStore) -> None:
     for number in range(3):
         store.put(row(number))
-    pages = store.open().execute("PRAGMA page_count").fetchone()[0]
-    store.open().execute(f"PRAGMA max_page_count = {pages}")
+    pages = store._opened_file().execute("PRAGMA page_count").fetchone()[0]
+    store._opened_file().execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match=r"full.*free space"):
         store.put(row(9, 100_000))
     assert keys_of(store) == ["0", "1", "2"]
@@ -423,3 +424,13 @@ def test_a_row_that_was_changed_is_not_given_out(change: str, path: Path) -> Non
         with pytest.raises(ValueError, match="changed or damaged"):
             store.get(key)
         assert store.get(key) is None
+
+
+def test_a_log_is_not_kept_in_a_cache(tmp_path: Path) -> None:
+    """Clearing the cache would remove it."""
+    path = tmp_path / "c.cache.sqlite3"
+    store = ResultStore(path, 1 << 20)
+    store.put(row(1))
+    store.close()
+    with pytest.raises(LogCorruptError, match="another program's database"):
+        Runtime(log=path)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from accord import Agent, Runtime, gather, run
-from accord.engine.base import Capabilities, Usage
-from accord.errors import (
-    CallTimeoutError,
-    RejectedError,
-)
+import pytest
+
+from accord import Agent, Retry, Runtime, gather, run
+from accord.engine.base import Capabilities, Usage, identity_of
+from accord.engine.client import ClientEngine
+from accord.engine.local import LocalEngine
+from accord.engine.openai import OpenAIEngine
+from accord.engine.sim.engine import SimEngine
+from accord.engine.sim.presets import profile_of
+from accord.errors import CallTimeoutError, DeadlinePassedError, RejectedError
 from accord.reuse.results import ResultCache, racing
 from accord.sync.hedge import Hedge
 from accord.testing.scripted import ScriptedEngine
 from tests.reuse.cached import (
+    an_agent,
     counting,
     echo,
     on_virtual,
@@ -185,3 +192,60 @@ def test_a_second_attempt_that_races_the_first_is_made() -> None:
         return await gather(writer("x"), race())
 
     assert result_of(flow, counting()).output == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"deadline_s": 3}, {"retry": Retry(first_token_s=3)}], ids=["deadline", "first"]
+)
+def test_who_waits_for_an_equal_call_waits_no_longer_than_for_an_engine(options: Any) -> None:
+    """The other hangs: it makes its own request in time."""
+    takes_s = iter([1000.0, 1.0, 1.0])
+    engine = ScriptedEngine(echo, decode_s=lambda _: next(takes_s))
+    hasty = Agent("hasty", "Write.", seed=1, **options)
+
+    async def second() -> str:
+        with suppress(DeadlinePassedError):  # or it is told, then
+            await hasty("x")
+        return "answered, or told"
+
+    async def flow() -> list[str]:
+        return await gather([writer("x"), second()], until="any")
+
+    result = result_of(flow, engine)
+    assert result.output == ["answered, or told"]
+    assert seconds(result) <= 4
+
+
+def test_engines_of_one_name_that_answer_otherwise_share_nothing() -> None:
+    """CAC-5: by identity, not by name."""
+    one = an_agent(seed=1, engine=ScriptedEngine("one"))
+    two = an_agent(seed=1, engine=ScriptedEngine("two"))
+
+    async def flow() -> list[str]:
+        return [await one("q"), await two("q"), await one("q")]
+
+    assert result_of(flow, ScriptedEngine()).output == ["one", "two", "one"]
+
+
+def test_the_identity_of_an_engine_is_all_that_its_answers_depend_on(tmp_path: Path) -> None:
+    url = "http://localhost/v1"
+    ways = [
+        OpenAIEngine(url),
+        OpenAIEngine(f"{url}?deployment=a"),
+        OpenAIEngine(f"{url}?deployment=b"),
+        OpenAIEngine(url, headers={"x-route": "a"}),
+        ClientEngine(object()),
+        ClientEngine(object()),
+        SimEngine(profile_of("8b")),
+        SimEngine(profile_of("8b"), seed=2),
+        SimEngine(profile_of("8b"), replies=lambda *_: 1),
+        SimEngine(profile_of("8b"), replies=lambda *_: 1),
+    ]
+    assert len({identity_of(engine) for engine in ways}) == len(ways)
+    assert identity_of(OpenAIEngine(url, api_key="a")) == identity_of(OpenAIEngine(url))
+    assert identity_of(SimEngine(profile_of("8b"))) == identity_of(SimEngine(profile_of("8b")))
+    weights = tmp_path / "m.gguf"
+    weights.write_bytes(b"GGUF one")
+    before = identity_of(LocalEngine(weights))
+    weights.write_bytes(b"GGUF another")
+    assert identity_of(LocalEngine(weights)) != before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -12,14 +13,16 @@ import pytest
 from accord import Agent, Blackboard, Runtime, gather, interrupt, sleep, speculate, step, tool
 from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.comm.mailbox import Mailbox, send
-from accord.engine.base import Reply, Request, ToolCall
+from accord.engine.base import Capabilities, Reply, Request, ToolCall
 from accord.errors import RunSuspendedError, UsageError
+from accord.flow.execution import Token
 from accord.log.events import CallCancelled, CallStarted, Guessed, Written
 from accord.log.fold import index_calls
 from accord.log.store.memory import MemoryStore
 from accord.observe.guesses import Guesses
 from accord.reuse.site import Site
 from accord.runtime import Result
+from accord.sync.speculate import NO_GUESS
 from accord.testing.scripted import ScriptedEngine
 from tests.sync.replays import book, cut_anywhere, play, resume
 
@@ -47,7 +50,7 @@ def result_of(flow: Flow, *inputs: Any, **options: Any) -> Result[Any]:
 
 
 def guesses_in(result: Result[Any]) -> list[bool | None]:
-    return [each.right for each in result.log.fold(Guesses).all]
+    return [each.right for each in result.log.fold(Guesses).by_branch.values()]
 
 
 def seconds(result: Result[Any]) -> float:
@@ -207,12 +210,88 @@ def test_only_recorded_calls_can_be_foretold(bad: Any):
         result_of(flow)
 
 
+@pytest.mark.parametrize(
+    "function", [book, Agent("planner", writes="plan"), Agent("payer", tools=[tool(book.function)])]
+)
+def test_what_follows_does_not_begin_before_effects(function: Any):
+    """It would not see what the call itself has done."""
+
+    async def flow() -> str:
+        return await speculate(function, "a", then=answer, guess=rule("a"))
+
+    with pytest.raises(UsageError, match="has effects"):
+        result_of(flow)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"then": None}, "then is an async function"),
+        ({"then": "answer"}, "then is an async function"),
+        ({"guess": "a"}, "guess is a function"),
+        ({"accept": True}, "accept is a function"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_at_once(options: Any, what: str):
+    async def flow() -> str:
+        return await speculate(route, "a", **{"then": answer, **options})
+
+    with pytest.raises(UsageError, match=what):
+        result_of(flow)
+
+
+def test_a_rule_may_have_no_guess():
+    async def flow() -> str:
+        return await speculate(route, "ab", then=answer, guess=lambda _: NO_GUESS)
+
+    result = result_of(flow)
+    assert (result.output, guesses_in(result)) == ("a answers", [])
+
+
+def test_a_guess_that_the_log_cannot_hold_is_none_at_rest_too():
+    async def flow() -> list[str]:
+        first = [await speculate(route, "a", then=answer, guess=rule("b")) for _ in range(7)]
+        return [*first, await speculate(route, "a", then=answer, guess=lambda _: object())]
+
+    with pytest.warns(UserWarning, match="guess of 'route' failed"):
+        assert result_of(flow).output == ["a answers"] * 8
+
+
+def test_the_rule_of_acceptance_may_be_async():
+    async def accept(guess: str, given: str) -> bool:
+        return guess == given
+
+    async def flow(guess: str) -> str:
+        return await speculate(route, "a", then=answer, guess=rule(guess), accept=accept)
+
+    for guess, right in (("a", True), ("b", False)):
+        result = result_of(flow, guess)
+        assert (result.output, guesses_in(result)) == ("a answers", [right])
+
+
+def test_what_is_done_to_a_guess_does_not_make_it_right():
+    @step(pure=True)
+    async def listed(_: str) -> list[str]:
+        await asyncio.sleep(1)
+        return ["a"]
+
+    async def then(names: list[str]) -> str:
+        names.append("a")
+        return await book(",".join(names))
+
+    async def flow(guess: list[str]) -> str:
+        return await speculate(listed, "", then=then, guess=lambda _: guess)
+
+    for guess in ([], ["a"]):
+        assert result_of(flow, guess).output == "booked a,a"
+
+
 @pytest.mark.parametrize("waste", [-1, 1.5, "much", None, True])
 def test_the_budget_is_a_number_of_tokens(waste: Any):
     async def flow() -> str:
-        return await speculate(route, "a", then=answer, waste=waste)
+        return await speculate(route, "a", then=answer, waste_tokens=waste)
 
-    with pytest.raises(UsageError, match="waste"):
+    with pytest.raises(UsageError, match="waste_tokens"):
         result_of(flow)
 
 
@@ -220,7 +299,7 @@ def test_speculation_can_be_switched_off():
     async def flow() -> str:
         return await speculate(route, "ab", then=answer, guess=rule("a"))
 
-    result = result_of(flow, speculation=False)
+    result = result_of(flow, speculate=False)
     assert (result.output, guesses_in(result)) == ("a answers", [])
     assert seconds(result) == pytest.approx(5)
 
@@ -381,6 +460,113 @@ def test_what_an_agent_said_on_a_wrong_guess_is_no_part_of_its_history():
     assert "about b" not in last
 
 
+@pytest.mark.parametrize("swallows", ["gather", "task", "except"])
+def test_whatever_swallows_it_what_could_not_wait_is_done_again(swallows: str):
+    async def write(desk: str) -> None:
+        board.write("desk", desk)
+
+    async def then(desk: str) -> str:
+        if swallows == "gather":
+            await asyncio.gather(write(desk), return_exceptions=True)  # noqa: TID251  # users do
+        elif swallows == "task":
+            left = asyncio.create_task(write(desk))  # noqa: TID251  # users do
+            await sleep(0.1)
+            assert left.done()
+            left.cancel()
+            left.exception()
+        else:
+            with suppress(BaseException):
+                await write(desk)
+        return await book(desk)
+
+    async def flow() -> Any:
+        out = await speculate(route, "a", then=then, guess=rule("a"))
+        return out, board.read("desk")
+
+    full = play(flow)
+    assert full.value == ("booked a", "a")
+    assert full.effects == ["a"]
+
+
+def test_time_held_counts_against_no_limit():
+    slowly = Agent("slowly", max_tokens=8, timeout_s=3)
+    in_time = Agent("in time", max_tokens=8, deadline_s=2.5, tools=[tool(book.function)])
+
+    def script(request: Request) -> Any:
+        if request.agent == "in time" and request.messages[-1].role != "tool":
+            return Reply(text="", tool_calls=(ToolCall("1", "book", '{"what": "it"}'),))
+        return "ok"
+
+    async def then(desk: str) -> Any:
+        async with asyncio.timeout(1):
+            await book(desk)
+        return await slowly(desk), await in_time(desk)
+
+    async def flow() -> Any:
+        return await speculate(route, "a", then=then, guess=rule("a"))
+
+    assert result_of(flow, engine=ScriptedEngine(script, decode_s=1)).output == ("ok", "ok")
+
+
+def test_tasks_left_behind_by_a_wrong_guess_end():
+    began: list[str] = []
+
+    async def then(desk: str) -> str:
+        async def stray() -> None:
+            began.append(desk)
+            await book(desk)
+
+        left = asyncio.get_running_loop().create_task(stray(), name="stray")
+        await answer(desk)
+        if desk == "a":
+            await left
+        return desk
+
+    async def flow() -> str:
+        out = await speculate(route, "a", then=then, guess=rule("b"))
+        await sleep(10)
+        return out
+
+    full = play(flow)  # it says if a task is left
+    assert (full.value, full.effects, began) == ("a", ["a"], ["b", "a"])
+
+
+def test_news_of_wrong_guesses_is_not_told():
+    """Whoever prints a reply while it is written prints what is so."""
+    worker = Agent("worker", max_tokens=8)
+    engine = ScriptedEngine(lambda r: f"about {r.messages[-1].content}", decode_s=1, pieces=4)
+
+    async def flow(guess: str) -> str:
+        return await speculate(route, "a", then=worker, guess=rule(guess))
+
+    async def heard(guess: str) -> str:
+        runtime = Runtime(engine=engine, log="memory", clock=VirtualClock())
+        items = [item async for item in runtime.stream(flow, guess)]
+        return "".join(item.text for item in items if isinstance(item, Token))
+
+    assert run_virtual(heard("b")) == "about a"
+    assert run_virtual(heard("a")) in ("", "about a")
+
+
+def test_what_is_seen_of_it_follows_from_the_call():
+    """So a fork in which the call gave something else does not keep it."""
+
+    async def then(desk: str) -> str:
+        await sleep(3)
+        board.write("desk", desk)
+        return await book(desk)
+
+    async def flow() -> Any:
+        return await speculate(route, "a", then=then, guess=rule("a")), board.read("desk")
+
+    async def main() -> Any:
+        runtime = Runtime(engine=ScriptedEngine(), log="memory", clock=VirtualClock())
+        await runtime.arun(flow, run_id="run")
+        return (await runtime.afork("run", {"0/0/0": "b"}, flow)).output
+
+    assert run_virtual(main()) == ("booked b", "b")
+
+
 # -- what it costs
 
 
@@ -395,8 +581,27 @@ def test_wrong_guesses_stop_when_their_budget_is_spent():
 
     async def flow() -> list[str]:
         return [
-            await speculate(route, "a", then=then, guess=rule("b"), waste=1000) for _ in range(3)
+            await speculate(route, "a", then=then, guess=rule("b"), waste_tokens=1000)
+            for _ in range(3)
         ]
+
+    told = result_of(flow, engine=engine).tax.reuse.speculated
+    assert 0 < told.wasted <= 1000
+
+
+def test_the_budget_holds_for_guesses_side_by_side():
+    engine = ScriptedEngine(lambda _: "word " * 100, decode_s=0.1)
+    worker = Agent("worker", max_tokens=200)
+
+    async def then(desk: str) -> str:
+        for _ in range(10):
+            await worker(desk)
+        return desk
+
+    async def flow() -> list[str]:
+        return await gather(
+            speculate(route, "a", then=then, guess=rule("b"), waste_tokens=1000) for _ in range(20)
+        )
 
     told = result_of(flow, engine=engine).tax.reuse.speculated
     assert 0 < told.wasted <= 1000
@@ -412,7 +617,7 @@ def test_a_right_guess_is_not_stopped_by_the_budget():
         return desk
 
     async def flow() -> str:
-        return await speculate(route, "a", then=then, guess=rule("a"), waste=500)
+        return await speculate(route, "a", then=then, guess=rule("a"), waste_tokens=500)
 
     assert result_of(flow, engine=engine).output == "a"
 
@@ -451,9 +656,13 @@ def test_a_site_pays_by_its_odds(percent: int, pays: bool):
 
 
 def test_what_runs_ahead_goes_after_all_others():
-    engine = ScriptedEngine(lambda _: "ok", decode_s=1)
-    engine._capabilities = engine._capabilities.__class__(model="m", concurrency=1)
-    router, clerk, other = (Agent(name, max_tokens=8) for name in ("router", "clerk", "other"))
+    engine = ScriptedEngine(
+        lambda _: "ok",
+        decode_s=lambda r: 10.0 if r.agent == "router" else 1.0,
+        capabilities=Capabilities(model="m", concurrency=2),
+    )
+    router, other = (Agent(name, max_tokens=8) for name in ("router", "other"))
+    clerk = Agent("clerk", max_tokens=8, priority=5)
 
     async def flow() -> Any:
         return await gather(
@@ -613,14 +822,60 @@ def failing() -> Flow:
     return flow
 
 
+@step(pure=True)
+async def slow(question: str) -> str:
+    await asyncio.sleep(5)
+    return question[0]
+
+
 def stopped() -> Flow:
     async def then(desk: str) -> Any:
         await pick("x")
         board.write("desk", desk)
+        return await book(desk), await book(f"more {desk}")
+
+    async def flow() -> Any:
+        return await speculate(slow, "a", then=then, guess=rule("a")), board.read("desk")
+
+    return flow
+
+
+def sends() -> Flow:
+    async def then(desk: str) -> Any:
+        box = Mailbox(f"box {desk}")
+        await send(f"box {desk}", desk)
+        return (await box.receive()).body, await book(desk)
+
+    async def flow() -> Any:
+        return await speculate(slow, "a", then=then, guess=rule("a"))
+
+    return flow
+
+
+def out_of_budget() -> Flow:
+    worker = Agent("worker", max_tokens=100)
+
+    async def then(desk: str) -> Any:
+        for _ in range(4):
+            await worker(desk)
         return await book(desk)
 
     async def flow() -> Any:
-        return await speculate(pick, "a", then=then, guess=rule("a")), board.read("desk")
+        return await speculate(slow, "a", then=then, guess=rule("a"), waste_tokens=250)
+
+    return flow
+
+
+def gives_up_waiting() -> Flow:
+    async def then(desk: str) -> str:
+        try:
+            async with asyncio.timeout(0.2):
+                return await book(desk)
+        except TimeoutError:
+            return await book("late")
+
+    async def flow() -> Any:
+        return await speculate(slow, "a", then=then, guess=rule("a"))
 
     return flow
 
@@ -641,7 +896,19 @@ def timed_out() -> Flow:
 
 
 @pytest.mark.parametrize(
-    "program", [right, wrong, nested, in_branches, failing, stopped, timed_out]
+    "program",
+    [
+        right,
+        wrong,
+        nested,
+        in_branches,
+        failing,
+        stopped,
+        sends,
+        out_of_budget,
+        gives_up_waiting,
+        timed_out,
+    ],
 )
 def test_cut_anywhere_and_resumed_it_comes_to_the_same(program: Callable[[], Flow]):
     full = cut_anywhere(program())
@@ -691,3 +958,31 @@ def test_whatever_is_faster_no_wrong_guess_has_effects(seed: int):
 
     assert result_of(flow).tax.closes
     assert sorted(charged) == sorted([*map(str, range(8))] * 2)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_recorded_guess_is_followed_though_none_can_be_made_by_now(fails: bool):
+    async def flow() -> Any:
+        return await speculate(slow, "a", then=booked, guess=None if not fails else next)
+
+    async def first() -> Any:
+        return await speculate(slow, "a", then=booked, guess=rule("a"))
+
+    full = play(first)
+    for cut in range(3, len(full.envelopes)):
+        again = resume(flow, full, cut, repeat_unknown=True)
+        assert again.value == full.value, cut
+
+
+def test_a_guess_that_was_cut_off_is_judged_when_it_is_resumed():
+    async def flow() -> Any:
+        return await speculate(slow, "a", then=answer, guess=rule("a"))
+
+    async def main() -> Any:
+        runtime = Runtime(engine=ScriptedEngine(), log="memory", clock=VirtualClock())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(runtime.arun(flow, run_id="run"), 2)
+        return (await runtime.aresume("run", flow)).tax.reuse.speculated
+
+    told = run_virtual(main())
+    assert (told.predicted, told.committed, told.wasted) == (1, 1, 0)

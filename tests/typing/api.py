@@ -86,7 +86,7 @@ async def flow(brief: str) -> str:
     assert_type(await gather([count("a")], until="any", deadline_s=1.0), list[int])
     assert_type(await accord.Hedge(after_s=1.0, attempts=2)(writer, "a"), str)
     assert_type(
-        await speculate(count, "a", then=doubled, guess=len, accept=_near, waste=100), float
+        await speculate(count, "a", then=doubled, guess=len, accept=_near, waste_tokens=100), float
     )
     with caching("off"):
         await writer("anew")
@@ -120,7 +120,7 @@ async def main() -> None:
         await runtime.aresume(result.run_id)
     Runtime(policy="edf", limits=limits, tenant="me", admission=False, single_flight=False)
     Runtime(cache="read", cache_store=ResultCache("results.sqlite3", ttl_s=60), prefetch=True)
-    Runtime(cache_store="memory", speculation=False)
+    Runtime(cache_store="memory", speculate=False)
     Runtime(policy=slo(target_s=2.0), remaining={"writer": 3.0})
     Runtime(policy=lambda ticket, now_s: (ticket.arrived_s - now_s,))
     accord.resume("mine", flow, answers={"0": "yes"})

@@ -19,7 +19,8 @@ from accord.agent.agent_call import AgentCall
 from accord.agent.context import RECALL, ContextSpec
 from accord.agent.ending import Ending
 from accord.agent.reading import Visibility, declared
-from accord.agent.request import Retry, Terms
+from accord.agent.request import Terms
+from accord.agent.retry import Retry
 from accord.agent.schema import OutputType
 from accord.agent.tool import Tool
 from accord.agent.writing import Destination, destinations
@@ -225,7 +226,8 @@ class Agent(Generic[T]):
         """
 
         async def body(scope: CallScope) -> T:
-            scope.execution.agents[self.name] = self
+            if (expectations := scope.execution.expectations) is not None:
+                expectations.agents[self.name] = self
             if self.priority is not None:
                 scope.priority = self.priority
             if self.deadline_s is not None:
@@ -456,6 +458,8 @@ def _check(name: Any, options: AgentOptions) -> None:
 def _check_terms(who: str, given: Mapping[str, Any]) -> None:
     if given.get("cache") is not None:
         checked(given["cache"], who)
+    if type(given.get("speculate", False)) is not bool:
+        raise UsageError(f"{who}: speculate is True or False, not {given['speculate']!r}")
     if not (given.get("priority") is None or type(given["priority"]) is int):
         raise UsageError(f"{who}: priority is a whole number, not {given['priority']!r}")
     if given.get("deadline_s") is not None and not 0 < given["deadline_s"] < 1e9:

@@ -45,6 +45,10 @@ class PastCall:
     """What was asked and answered, once somebody has looked."""
     item: Item | None = None
 
+    def stands(self, position: int) -> bool:
+        """Whether it had been answered by then, and not on a guess known to be wrong."""
+        return bool(self.reply) and self.end < position and not 0 < self.undone < position
+
 
 class History:
     """All finished calls of all agents: a :class:`accord.log.log.Fold`."""
@@ -120,14 +124,7 @@ class History:
 def past_calls(log: Log, agent: str, scope: Scope, position: int) -> list[PastCall]:
     """The finished calls of ``agent`` that the code in ``scope`` follows on, in program order."""
     calls = log.fold(History).calls.get(agent, ())
-    known = [
-        call
-        for call in calls
-        if call.reply
-        and call.end < position
-        and not 0 < call.undone < position
-        and scope.knows(call.path, call.end)
-    ]
+    known = [call for call in calls if call.stands(position) and scope.knows(call.path, call.end)]
     return sorted(known, key=lambda call: order_of(call.path))
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
+from accord.agent.agent import Agent
 from accord.agent.context import Composer
 from accord.comm.space import order_of
-from accord.engine.base import Engine, Reply, Request, Usage, answering
+from accord.engine.base import Engine, Prices, Reply, Request, Usage, answering
 from accord.engine.prefix import REPLY, rendered
 from accord.engine.size import size_of_messages
 from accord.errors import EngineError
@@ -27,32 +29,30 @@ from accord.flow.execution import Execution
 from accord.flow.load import Flow
 from accord.flow.scope import Scope, current_scope
 from accord.log.events import CallEnded, CallStarted, PrefetchEnded, PrefetchStarted, Written
-from accord.observe.earlier import Following, following
+from accord.observe.earlier import Expected, calls_of_agents
+from accord.reuse.code import closed_over, inmost, is_beside, used_by
 from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler
 from accord.sync.gather import Group
-
-if TYPE_CHECKING:
-    from accord.agent.agent import Agent
 
 T = TypeVar("T")
 
 
 def prefetched(flow: Flow, execution: Execution) -> Flow:
     """``flow``, the flow of a run, with prompts read ahead beside it."""
-    execution.agents.update(agents_in(flow))
 
     async def beside(*inputs: Any) -> Any:
-        return await _with_prefetch(flow(*inputs), execution)
+        prefetch = Prefetch(execution, agents_used_by(flow))
+        return await _with(prefetch, flow(*inputs))
 
     return beside
 
 
-async def _with_prefetch(flow: Coroutine[Any, Any, T], execution: Execution) -> T:
+async def _with(prefetch: Prefetch, flow: Coroutine[Any, Any, T]) -> T:
     failure: BaseException | None = None
     result: Any = None
     async with Group() as group:
-        prefetch = group.start(Prefetch(execution).run(), copy_context())
+        task = group.start(prefetch.run(), copy_context())
         try:
             result = await flow
         except asyncio.CancelledError:
@@ -60,7 +60,7 @@ async def _with_prefetch(flow: Coroutine[Any, Any, T], execution: Execution) -> 
         except BaseException as error:  # noqa: BLE001  # raised as it is, outside of the group
             failure = error
         finally:
-            prefetch.cancel()
+            task.cancel()
     if failure is not None:
         raise failure
     return result
@@ -69,9 +69,12 @@ async def _with_prefetch(flow: Coroutine[Any, Any, T], execution: Execution) -> 
 class Prefetch:
     """Follows the log of a run, and reads ahead what comes next."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, agents: Iterable[Agent[Any]]) -> None:
+        assert execution.expectations is not None
         self._execution = execution
         self._log = execution.log
+        self._expectations = execution.expectations
+        self._expectations.agents.update({each.name: each for each in agents})
         self._scope: Scope = current_scope("prefetch")
         self._position = 0
         self._running: set[str] = set()
@@ -82,13 +85,12 @@ class Prefetch:
     async def run(self) -> None:
         """Read ahead until cancelled."""
         earlier = self._execution.earlier()
-        if earlier is not None:
-            for place, after in following(earlier.envelopes).items():
-                self._execution.coming.setdefault(place, []).extend(after)
+        for each in () if earlier is None else calls_of_agents(earlier.envelopes):
+            self._expectations.add(each)
         while True:
             await self._log.changed(self._position)
             if self._take_in():
-                for each in self._expected():
+                for each in self._coming():
                     await self._read_ahead(each)
 
     def _take_in(self) -> bool:
@@ -107,35 +109,35 @@ class Prefetch:
             news = True
         return news
 
-    def _expected(self) -> list[Following]:
+    def _coming(self) -> list[Expected]:
         """Calls that follow on one that is at work, and have not begun."""
-        coming = self._execution.coming
+        after = self._expectations.after
         found = {
             each.place: each
             for place in sorted(self._running)
-            for each in coming.get(place, ())
+            for each in after.get(place, ())
             if each.place not in self._begun and each.agent not in self._given_up
         }
         return list(found.values())
 
-    async def _read_ahead(self, coming: Following) -> None:
-        agent: Agent[Any] | None = self._execution.agents.get(coming.agent)
+    async def _read_ahead(self, coming: Expected) -> None:
+        agent: Agent[Any] | None = self._expectations.agents.get(coming.agent)
         if agent is None:
             return
         scheduler = self._execution.schedulers.of(agent.engine)
-        capabilities = await scheduler.start()
-        request = self._beginning(agent, coming)
         try:
-            if capabilities.prefix_cache:
-                await self._in_spare_time(request, scheduler)
-        except EngineError as error:
+            if agent.engine is None:
+                await scheduler.start()  # one that an agent brings along may not be needed
+            if scheduler.capabilities.prefix_cache:
+                await self._in_spare_time(self._beginning(agent, coming), scheduler)
+        except Exception as error:  # noqa: BLE001  # whatever is wrong, the run does not need it
             self._given_up.add(agent.name)
             warnings.warn(
-                f"the prompt of {agent.name!r} is not read ahead any more in this run ({error})",
+                f"the prompt of {agent.name!r} is not read ahead any more in this run ({error!r})",
                 stacklevel=2,
             )
 
-    def _beginning(self, agent: Agent[Any], coming: Following) -> Request:
+    def _beginning(self, agent: Agent[Any], coming: Expected) -> Request:
         """The shortest request that begins as the next one of ``agent`` will."""
         unfinished = [place for place in coming.before if not self._has_ended(place)]
         composer = Composer(
@@ -162,35 +164,31 @@ class Prefetch:
         tokens = size_of_messages(request.messages)
         ask = Ask(run=self._log.run, agent=request.agent, prompt=prompt, prefill=tokens)
         reading = _Reading(scheduler.engine, request)
-        async with scheduler.spare_place(ask, reading.recall) as place:
+        async with scheduler.spare_place(ask, reading.preempt) as place:
             if place is None:
                 return
             started = PrefetchStarted(agent=request.agent, tokens=tokens)
             start = self._log.append("", (), started)
             try:
-                await reading.run()
+                async with asyncio.timeout_at(place.leads_until_s):
+                    await reading.run()
             finally:
-                usage, prices = reading.usage, scheduler.capabilities.prices
-                cost = None if usage is None or prices is None else prices.cost(usage)
-                ended = PrefetchEnded(
-                    prefetch=start, usage=usage, cost=cost, recalled=reading.recalled
-                )
-                self._log.append("", (start,), ended)
+                self._log.append("", (start,), reading.ended(start, scheduler.capabilities.prices))
 
 
 class _Reading:
     """One request for its prompt's sake, until somebody else wants its place."""
 
     def __init__(self, engine: Engine, request: Request) -> None:
-        self.usage: Usage | None = None
-        self.recalled = False
         self._engine = engine
         self._request = request
+        self._usage: Usage | None = None
+        self._preempted = False
         self._task: asyncio.Task[None] | None = None
         self._failure: EngineError | None = None
 
-    def recall(self) -> None:
-        self.recalled = True
+    def preempt(self) -> None:
+        self._preempted = True
         if self._task is not None:
             self._task.cancel()
 
@@ -200,40 +198,34 @@ class _Reading:
         if self._failure is not None:
             raise self._failure
 
+    def ended(self, start: int, prices: Prices | None) -> PrefetchEnded:
+        usage = self._usage
+        cost = None if usage is None or prices is None else prices.cost(usage)
+        return PrefetchEnded(prefetch=start, usage=usage, cost=cost, preempted=self._preempted)
+
     async def _read(self) -> None:
         try:
             async with answering(self._engine, self._request) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Reply):
-                        self.usage = piece.usage
+                        self._usage = piece.usage
         except EngineError as error:
             self._failure = error
 
 
-def agents_in(function: object) -> dict[str, Agent[Any]]:
-    """The agents that the module of ``function`` names, and those that it closes over."""
-    from accord.agent.agent import Agent
+def agents_used_by(function: object) -> list[Agent[Any]]:
+    """The agents that the code of ``function`` names, or that of functions beside it that it uses.
 
-    cells = getattr(function, "__closure__", None) or ()
-    known = dict(getattr(function, "__globals__", {}))
-    values = [*known.values(), *(cell.cell_contents for cell in cells if _is_filled(cell))]
-    return {each.name: each for each in values if isinstance(each, Agent)}
-
-
-def agents_named_by(function: object) -> tuple[Agent[Any], ...]:
-    """The agents that the code of ``function`` names; itself, if it is one."""
-    from accord.agent.agent import Agent
-
-    if isinstance(function, Agent):
-        return (cast("Agent[Any]", function),)
-    names = getattr(getattr(function, "__code__", None), "co_names", ())
-    known = getattr(function, "__globals__", {})
-    return tuple(known[name] for name in names if isinstance(known.get(name), Agent))
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # raises where there is nothing yet
-    except ValueError:
-        return False
-    return True
+    Itself, if it is one; and those that it closes over.
+    """
+    found: list[Agent[Any]] = []
+    waiting, seen = [inmost(function)], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Agent):
+            found.append(cast("Agent[Any]", one))
+        elif isinstance(one, FunctionType) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += [v for _, v in used_by(one) if isinstance(v, Agent) or is_beside(v, one)]
+            waiting += [v for v in closed_over(one) if isinstance(v, Agent | FunctionType)]
+    return found

@@ -122,7 +122,7 @@ def _readable(log: Log, agent: str, spec: ContextSpec, position: int) -> list[It
         for item in items_of(log, read, position, 0, reads[:index])
     ]
     calls = log.fold(History).calls.get(agent, ())
-    items += [item_of(log, call) for call in calls if call.reply and call.end < position]
+    items += [item_of(log, call) for call in calls if call.stands(position)]
     return sorted(items, key=place_of)
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from msgspec.structs import replace
 
+from accord.agent.retry import Retry
 from accord.agent.reused import reusable_request, reused
 from accord.clock import NANOSECONDS
 from accord.engine.base import (
@@ -33,6 +34,7 @@ from accord.engine.base import (
     ToolCall,
     Usage,
     answering,
+    identity_of,
 )
 from accord.engine.prefix import rendered
 from accord.engine.prices import prices_of
@@ -43,7 +45,6 @@ from accord.errors import (
     EngineProtocolError,
     EngineTimeoutError,
     TransientEngineError,
-    UsageError,
 )
 from accord.flow.call import Measured, call
 from accord.flow.execution import Sent, Token
@@ -57,54 +58,6 @@ from accord.schedule.line import Ask
 from accord.schedule.scheduler import Scheduler
 from accord.tokens.count import estimate
 
-
-@dataclass(frozen=True, kw_only=True)
-class Retry:
-    """How often and how patiently to try again. Pauses are in seconds.
-
-    ``attempts`` bounds a call over all processes that make it; a resumed run that had failed
-    starts anew.
-
-    Before attempt n + 1 the pause is ``base_s`` * 2**(n - 1), at most ``cap_s``, of which up to
-    half is random. An engine's own ``retry-after`` wins, and gives up if above ``patience_s``.
-
-    An attempt that has not begun to answer ``first_token_s`` after it was sent is given up, and the
-    next goes out at once. Give it where requests hang now and then and the engine has no long queue
-    of its own; what it reads of a prompt it keeps.
-    """
-
-    attempts: int = 5
-    base_s: float = 0.5
-    cap_s: float = 30.0
-    patience_s: float = 300.0
-    first_token_s: float | None = None
-
-    def __post_init__(self) -> None:
-        times = (self.base_s, self.cap_s, self.patience_s)
-        if not (self.attempts >= 1 and all(each >= 0 for each in times)):
-            msg = f"Retry needs at least one attempt and no negative time, not {self}"
-            raise UsageError(msg)
-        if self.first_token_s is not None and not self.first_token_s > 0:
-            msg = f"Retry needs some time for a first token, not {self.first_token_s!r}"
-            raise UsageError(msg)
-
-    def pause_s(self, error: TransientEngineError, attempt: int, random: Random) -> float | None:
-        """How long to wait after ``attempt`` (1 is the first) failed; None to give up."""
-        if attempt >= self.attempts:
-            return None
-        asked_s = error.retry_after_s
-        if asked_s is not None:
-            return asked_s if asked_s <= self.patience_s else None
-        return self.backoff_s(attempt, random)
-
-    def backoff_s(self, attempt: int, random: Random) -> float | None:
-        """The pause after ``attempt`` where nobody asked for another; None to give up."""
-        if attempt >= self.attempts:
-            return None
-        pause_s = min(self.cap_s, self.base_s * 2 ** (attempt - 1))
-        return pause_s * (0.5 + random.random() / 2)
-
-
 PIECE_CHARACTERS = 16
 """A reply that is known already is told in such pieces."""
 CHEAPER = 0.5
@@ -116,7 +69,7 @@ class Terms:
     """On what terms an agent asks: see :class:`accord.Agent`."""
 
     engine: Engine | None = None
-    retry: Retry = Retry()
+    retry: Retry = field(default_factory=Retry)
     coordination: bool = False
     budget: int | None = None
     cheaper: str | None = None
@@ -143,7 +96,7 @@ async def ask(request: Request, terms: Terms, usable: Callable[[Reply], bool]) -
         result = reusable_request(request, scope, engine, terms.cache, usable)
         if result is None:
             return await make()
-        measured = await reused(result, scope, make)
+        measured = await reused(result, scope, make, until_s=asking.patient_until_s())
         if measured.saved is not None:
             await asking.tell(measured.value)
         return measured
@@ -192,9 +145,16 @@ class _Asking:
         scope.partial = self._partial
 
     async def start(self) -> tuple[str, str]:
-        """The engine's name and model. Loading one is no queueing."""
+        """The engine's identity and model. Loading one is no queueing."""
         capabilities = await self._scheduler.start()
-        return self._scheduler.engine.name, capabilities.model
+        return identity_of(self._scheduler.engine), capabilities.model
+
+    def patient_until_s(self) -> float | None:
+        """How long it may wait for an equal one, on the loop's clock: as long as for an engine."""
+        ends = [self._deadline_s()]
+        if (limit_s := self._terms.retry.first_token_s) is not None:
+            ends.append(asyncio.get_running_loop().time() + limit_s)
+        return min((each for each in ends if each is not None), default=None)
 
     async def tell(self, reply: Reply) -> None:
         """Give a reply that need not be asked for to who reads it while it is written."""
@@ -379,25 +339,37 @@ class _Asking:
 
 
 class _Audience:
-    """Who reads a reply while it is written: the run's listener, and code that taps it."""
+    """Who reads a reply while it is written: the run's listener, and code that taps it.
+
+    The listener hears of what runs ahead once that is certain, or never.
+    """
 
     def __init__(self, scope: CallScope, agent: str, tap: Tap | None) -> None:
         self._scope = scope
         self._agent = agent
         self._tap = tap
         self._listener = scope.execution.listener
+        self._untold: list[Sent | Token] = []
 
     async def begin(self) -> None:
         if self._tap is not None:
             self._tap.begin(max(self._scope.take_causes()))
-        if self._listener is not None:
-            await self._listener(Sent(self._scope.path, self._agent))
+        await self._tell(Sent(self._scope.path, self._agent))
 
     async def hear(self, text: str) -> None:
         if self._tap is not None:
             self._tap.take(text)
-        if self._listener is not None:
-            await self._listener(Token(self._scope.path, self._agent, text))
+        await self._tell(Token(self._scope.path, self._agent, text))
+
+    async def _tell(self, news: Sent | Token) -> None:
+        if self._listener is None:
+            return
+        self._untold.append(news)
+        hold = self._scope.hold
+        if hold is None or hold.is_certain:
+            untold, self._untold = self._untold, []
+            for each in untold:
+                await self._listener(each)
 
 
 def _prompt_size(request: Request) -> int:

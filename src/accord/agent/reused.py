@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from accord.flow.call import Measured
 from accord.flow.scope import CallScope
 from accord.log.events import Saved, Spent
 from accord.reuse.key import request_key
-from accord.reuse.results import Entry, Mode, mode_for, repeats
+from accord.reuse.results import Entry, Mode, Wait, mode_for, repeats
 
 NOTHING_USED = Usage(prompt=0, completion=0)
 COMPLETE = ("stop", "tool_calls")
@@ -21,7 +22,7 @@ COMPLETE = ("stop", "tool_calls")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Keeping:
     """What is kept of a call, and how.
 
     ``pack`` gives None for what is not to be kept; ``unpack`` raises ``ValueError`` for what cannot
@@ -35,27 +36,30 @@ class Result:
     pack: Callable[[Measured], bytes | None]
     unpack: Callable[[bytes], Any]
 
-    def unpacks(self, entry: Entry) -> bool:
-        """Whether ``entry`` can be of such a call."""
-        try:
-            self.unpack(bytes(entry.result))
-        except ValueError:
-            return False
-        return True
+    def unpacked(self, entry: Entry) -> Any:
+        """The result in an entry; raises ``ValueError`` if it cannot be of such a call."""
+        return self.unpack(bytes(entry.result))
 
 
 async def reused(
-    result: Result, scope: CallScope, make: Callable[[], Awaitable[Measured]]
+    result: Keeping,
+    scope: CallScope,
+    make: Callable[[], Awaitable[Measured]],
+    *,
+    until_s: float | None = None,
 ) -> Measured:
-    """What the cache has, else what ``make`` gives, which is then kept."""
+    """What the cache has, else what ``make`` gives, which is then kept.
+
+    An equal call is waited for until ``until_s`` at most, on the loop's clock.
+    """
     execution, log = scope.execution, scope.execution.log
-    cache, began = execution.results, log.now()
-    lift = execution.schedulers.lift
-    async with cache.turn(result.key, result.mode, result.unpacks, scope, lift) as turn:
+    cache, began = execution.result_cache, log.now()
+    wait = Wait(scope=scope, until_s=until_s, begins=execution.schedulers.lift)
+    async with cache.turn(result.key, result.mode, result.unpacked, wait) as turn:
         if turn.entry is not None:
             entry, spent = turn.entry, Spent(queued_ns=log.now() - began if turn.waited else 0)
             saved = Saved(usage=entry.usage, cost=entry.cost, took_ns=entry.took_ns)
-            return Measured(result.unpack(bytes(entry.result)), spent=spent, saved=saved)
+            return Measured(turn.value, spent=spent, saved=saved)
         if (flight := turn.flight) is not None:
             scope.askers = lambda: flight.scopes
         measured = await make()
@@ -68,7 +72,7 @@ async def reused(
         return measured
 
 
-def _entry(result: Result, measured: Measured, took_ns: int) -> Entry | None:
+def _entry(result: Keeping, measured: Measured, took_ns: int) -> Entry | None:
     packed = result.pack(measured)
     if packed is None:
         return None
@@ -86,42 +90,44 @@ def reusable_request(
     engine: tuple[str, str],
     asked_for: Mode | None,
     usable: Callable[[Reply], bool],
-) -> Result | None:
+) -> Keeping | None:
     """How a request is kept; None if it is not to be.
 
-    ``engine`` is its name and its model. Without being asked for, only what would be answered alike
-    again is kept.
+    ``engine`` is its identity and its model. Without being asked for, only what would be answered
+    alike again is kept.
     """
     execution = scope.execution
-    mode = mode_for(asked_for, execution.cache)
+    mode = mode_for(asked_for, execution.cache_mode)
     if mode == "off" or (mode is None and not repeats(request)):
         return None
     key = request_key(request, execution.schedulers.tenant, *engine)
     if key is None:
         return None
-
-    def pack(measured: Measured) -> bytes | None:
-        reply: Reply = measured.value
-        whole = reply.finish_reason in COMPLETE and bool(reply.text or reply.tool_calls)
-        used = measured.usage is not None and measured.usage.completion > 0
-        if not (whole and used and not measured.rung and usable(reply)):
-            return None
-        try:
-            return msgspec.json.encode(msgspec.structs.replace(reply, usage=None, timings=None))
-        except UnicodeEncodeError:
-            return None
-
-    def unpack(packed: bytes) -> Reply:
-        reply = msgspec.json.decode(packed, type=Reply)
-        if not usable(reply):
-            raise ValueError("a reply that its agent cannot use")
-        return msgspec.structs.replace(reply, usage=NOTHING_USED)
-
-    return Result(
+    return Keeping(
         key=key,
         mode=mode or "on",
         kind="request",
         name=request.agent,
-        pack=pack,
-        unpack=unpack,
+        pack=partial(_pack, usable),
+        unpack=partial(_unpack, usable),
     )
+
+
+def _pack(usable: Callable[[Reply], bool], measured: Measured) -> bytes | None:
+    """A reply that is whole, of use to its agent, and as it was asked for."""
+    reply: Reply = measured.value
+    whole = reply.finish_reason in COMPLETE and bool(reply.text or reply.tool_calls)
+    used = measured.usage is not None and measured.usage.completion > 0
+    if not (whole and used and not measured.rung and usable(reply)):
+        return None
+    try:
+        return msgspec.json.encode(msgspec.structs.replace(reply, usage=None, timings=None))
+    except UnicodeEncodeError:
+        return None
+
+
+def _unpack(usable: Callable[[Reply], bool], packed: bytes) -> Reply:
+    reply = msgspec.json.decode(packed, type=Reply)
+    if not usable(reply):
+        raise ValueError("a reply that its agent cannot use")
+    return msgspec.structs.replace(reply, usage=NOTHING_USED)

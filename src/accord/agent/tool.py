@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
-from accord.agent.reused import Result, reused
+from accord.agent.reused import Keeping, reused
 from accord.engine.base import ToolCall, ToolSpec
 from accord.errors import UsageError
 from accord.flow.call import Measured, call
@@ -146,10 +147,10 @@ def tool(
 
 def reusable_tool(
     tool: Tool[..., Any], arguments: dict[str, Any], scope: CallScope, asked_for: Mode | None
-) -> Result | None:
+) -> Keeping | None:
     """How a call of a tool is kept; None if it is not to be."""
     execution, keep = scope.execution, tool.cache
-    mode = mode_for(asked_for, execution.cache)
+    mode = mode_for(asked_for, execution.cache_mode)
     if mode in (None, "off") or not tool.pure or tool.delegates or keep is False:
         return None
     key = tool_key(tool.function, arguments, execution.schedulers.tenant)
@@ -159,16 +160,25 @@ def reusable_tool(
     def pack(measured: Measured) -> bytes | None:
         if scope.children:  # it depends on more than its arguments: on the run
             return None
-        if callable(keep) and not keep(arguments, measured.value):
+        if callable(keep) and not _says_yes(keep, arguments, measured.value, tool.name):
             return None
         try:
             return plain_json(measured.value, "a result")
         except UsageError:
             return None
 
-    return Result(
+    return Keeping(
         key=key, mode=mode, kind="tool", name=tool.name, pack=pack, unpack=msgspec.json.decode
     )
+
+
+def _says_yes(keep: Keep, arguments: dict[str, Any], result: Any, name: str) -> bool:
+    try:
+        return bool(keep(arguments, result))
+    except Exception as error:  # noqa: BLE001  # the call has succeeded all the same
+        told = f"tool {name}: cache(arguments, result) failed ({error!r}): its result is not kept"
+        warnings.warn(told, stacklevel=2)
+        return False
 
 
 def _arguments_type(function: Callable[..., Any], name: str) -> type[msgspec.Struct]:

@@ -84,7 +84,7 @@ class ToolUse:
         keys = [self._identity(index, each) for index, each in enumerate(reply.tool_calls)]
         answers = self._known | made
         self.offers_recall = self.offers_recall or any(each.cut for each in made.values())
-        self._known = {key: each for key, each in answers.items() if key[0] and not each.failed}
+        self._known = {key: each for key, each in answers.items() if self._serves(key, each)}
         given = [answers[key] for key in keys]
         hint = self._repetition(reply.tool_calls, given)
         tool_calls = [_with_valid_arguments(each) for each in reply.tool_calls]
@@ -99,10 +99,15 @@ class ToolUse:
         self._rounds += 1
         return [said, *results], items
 
+    def _serves(self, key: tuple[str, str], answer: Answer) -> bool:
+        """An answer holds for later rounds, too; a tool that has a veto is called again."""
+        tool = self._tools.get(key[0])
+        return tool is not None and tool.cache is True and not answer.failed
+
     def _identity(self, index: int, wanted: ToolCall) -> tuple[str, str]:
-        """Equal calls of a pure tool are one call, but for a veto; any other stands for itself."""
+        """Equal calls of a pure tool are one call; any other stands for itself."""
         tool = self._tools.get(wanted.name)
-        if tool is None or not (tool.pure and tool.cache is True):
+        if tool is None or not tool.pure:
             return "", f"{self._rounds}/{index}"
         try:
             return wanted.name, repr(tool.arguments(wanted.arguments))

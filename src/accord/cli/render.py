@@ -246,9 +246,9 @@ def reuse_lines(tax: Tax) -> list[str]:
         took = seconds(cached.seconds * NANOSECONDS)
         lines.append(f"cache: {what}{tools}, saved {count(cached.tokens)} tokens, {took}{money}")
     if ahead.requests:
-        recalled = f", {count(ahead.recalled)} recalled" if ahead.recalled else ""
+        gave_way = f", {count(ahead.preempted)} preempted" if ahead.preempted else ""
         read = f"{count(ahead.read)} of {count(ahead.prompt)} tokens read"
-        lines.append(f"prefetch: {count(ahead.requests)} prompts{recalled}, {read}, counted apart")
+        lines.append(f"prefetch: {count(ahead.requests)} prompts{gave_way}, {read}, counted apart")
     if guesses.predicted:
         gained = seconds(guesses.gained * NANOSECONDS)
         right = f"{count(guesses.committed)} of {count(guesses.predicted)} guesses right"

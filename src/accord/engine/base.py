@@ -7,6 +7,7 @@ those belong to the runtime, which owns each of them once.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -191,6 +192,16 @@ class Capabilities:
         return prices.cached / prices.prompt
 
 
+def identity_of(engine: Engine) -> str:
+    """What tells an engine from all that may answer otherwise."""
+    return str(getattr(engine, "identity", engine.name))
+
+
+def identity_of_its_own(name: str) -> str:
+    """An identity that no other engine has, for one that answers as it likes."""
+    return f"{name} {os.urandom(8).hex()}"
+
+
 @asynccontextmanager
 async def answering(
     engine: Engine, request: Request
@@ -209,7 +220,9 @@ class Engine(Protocol):
     """Anything that answers requests.
 
     ``name`` says which engine and where, in a form that ``--engine`` takes again; it is
-    recorded in the log and holds no secret.
+    recorded in the log and holds no secret. Where engines of one name may answer otherwise, each
+    has an ``identity`` (a text, which goes into hashes only): what one answered does not serve for
+    another.
     """
 
     name: str

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from accord.engine.base import Capabilities, TextDelta
+from accord.engine.base import Capabilities, TextDelta, identity_of_its_own
 from accord.engine.failures import error_for, error_in
 from accord.engine.shapes import mapping
 from accord.engine.wire import ReplyFold, body
@@ -32,7 +32,9 @@ class ClientEngine:
         quiet = getattr(client, "with_options", None)
         self._client = quiet(max_retries=0) if quiet else client
         self._model = model or ""
-        self.name = str(getattr(client, "base_url", "client")).rpartition("@")[2].rstrip("/")
+        url = str(getattr(client, "base_url", ""))
+        self.name = url.rpartition("@")[2].rstrip("/") or "client"
+        self.identity = url or identity_of_its_own(self.name)
 
     async def start(self) -> Capabilities:
         """Nothing to ask: a client tells no more than its model."""

@@ -72,6 +72,14 @@ class LocalEngine:
         self._server: Any = None
         self._http: OpenAIEngine | None = None
 
+    @property
+    def identity(self) -> str:
+        """A file of weights may be replaced by another."""
+        if self._path is None or not self._path.exists():
+            return self.name
+        found = self._path.stat()
+        return f"{self.name} {found.st_size} {found.st_mtime_ns}"
+
     async def start(self) -> Capabilities:
         """Fetch the model if need be, load it, and say what it can do.
 

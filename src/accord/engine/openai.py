@@ -88,6 +88,12 @@ class OpenAIEngine:
             self.name, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s
         )
 
+    @property
+    def identity(self) -> str:
+        """The whole URL, and what headers say but for whose key it is."""
+        told = sorted(each for each in self._headers.items() if each[0].lower() != "authorization")
+        return f"{urllib.parse.urlunsplit(self._base)} {told}"
+
     @classmethod
     def from_env(cls, *, model: str | None = None) -> OpenAIEngine:
         """The engine that OPENAI_BASE_URL, _API_KEY, _MODEL, _ORG_ID and _PROJECT_ID describe."""

@@ -114,8 +114,10 @@ async def call(
     key = digest_of(plain)[:KEY_CHARACTERS]
     if asyncio.current_task() is not scope.task or execution.fatal is not None:
         scope = own_scope(name, f"{name}.{key[:6]}")
-    if scope.hold is not None and (kind in OUTWARD or (kind in ("step", "tool") and not pure)):
-        await scope.hold.wait()
+    if scope.hold is not None:
+        scope.hold.check()
+        if kind in OUTWARD or (kind in ("step", "tool") and not pure):
+            await scope.certain()
     path = scope.next_path()
     if preview is None:
         shown = kind != "request" and not isinstance(inputs, bytes)

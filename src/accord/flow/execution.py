@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from accord.clock import NANOSECONDS
 from accord.errors import AccordError, FlowChangedError
+from accord.flow.stake import Stake
 from accord.log.codec import ValueCodec
 from accord.log.log import Log
-from accord.observe.earlier import Following
+from accord.observe.earlier import Expectations
 from accord.observe.guesses import Guesses
 from accord.observe.remaining import Remaining
 from accord.reuse.results import Mode, ResultCache
@@ -58,9 +59,9 @@ class Execution:
     schedulers: Schedulers
     seed: int
     began_s: float
-    results: ResultCache = field(default_factory=ResultCache)
+    result_cache: ResultCache = field(default_factory=ResultCache)
     """What equal calls have given."""
-    cache: Mode | None = None
+    cache_mode: Mode | None = None
     """How it is used, where neither the call nor its agent says so."""
     repeat_unknown: bool = False
     listener: Listener | None = None
@@ -71,14 +72,12 @@ class Execution:
     """The last run of the flow that finished: what may come again."""
     speculates: bool = True
     """Guesses are followed, where that pays."""
+    stakes: dict[str, list[Stake]] = field(default_factory=dict[str, list[Stake]])
+    """What is at stake on open guesses, by the name of the call."""
     sites: dict[str, Site] = field(default_factory=dict[str, Site])
     """How guesses of each call have gone, in this run and in others of the flow."""
-    prefetches: bool = False
-    """Prompts are read ahead, while agents wait to be called."""
-    agents: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Agents that have been called in runs of the flow, by name."""
-    coming: dict[str, list[Following]] = field(default_factory=dict[str, list[Following]])
-    """Which agents are called next, when the calls at places have ended."""
+    expectations: Expectations | None = None
+    """Who is called next, if prompts are to be read ahead."""
     remaining: Remaining = field(default_factory=Remaining)
     """How far it is from each place to the end of the run, as far as that is known."""
     askers: dict[int, Scope] = field(default_factory=dict[int, "Scope"])
@@ -107,10 +106,10 @@ class Execution:
         if found is None:
             found = self.sites[name] = Site()
             earlier = self.earlier()
-            for guess in [] if earlier is None else earlier.fold(Guesses).all:
+            guesses = Guesses() if earlier is None else earlier.fold(Guesses)
+            for guess in guesses.by_branch.values():
                 if guess.site == name and guess.right is not None:
-                    worked_ns = guess.saved_ns if guess.right else guess.ahead_ns - guess.at
-                    found.score(right=guess.right, worked_s=worked_ns / NANOSECONDS)
+                    found.score(right=guess.right, worked_s=guess.worked_ns / NANOSECONDS)
         return found
 
     @contextmanager

@@ -2,13 +2,13 @@
 
 Nothing that others can see leaves it before that is certain: calls with effects, messages, waits
 for people and for messages are held until then. What cannot wait, such as a write to the board,
-stops the code with :class:`Premature`; it is run again once things are certain.
+stops the code with :class:`Premature`; it is run again once things are certain. So is code that did
+not wait, for it gave up in the hold: without it, it would not have.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from accord.log.events import CallKind
 
@@ -24,26 +24,55 @@ class Hold:
     """Whether what code here depends on is certain; ``outer`` is the hold around it."""
 
     def __init__(self, outer: Hold | None = None) -> None:
+        self.is_stopped = False
+        """The code came to what cannot wait, or gave up waiting: it has to be run again."""
+        self.is_dropped = False
+        """It was all for nothing: whoever is still at it ends."""
         self._outer = outer
-        self._certain = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._causes: tuple[int, ...] = ()
 
     @property
     def is_certain(self) -> bool:
-        return self._certain.is_set() and (self._outer is None or self._outer.is_certain)
+        own = self._settled.is_set() and not self.is_dropped
+        return own and (self._outer is None or self._outer.is_certain)
 
-    def release(self) -> None:
-        """It is certain, as far as this hold goes."""
-        self._certain.set()
+    @property
+    def causes(self) -> tuple[int, ...]:
+        """The events that made it certain: whatever is seen of the code follows from them."""
+        return self._causes if self._outer is None else (*self._outer.causes, *self._causes)
+
+    def release(self, causes: tuple[int, ...]) -> None:
+        """It is certain, as far as this hold goes, because of the events ``causes``."""
+        self._causes = causes
+        self._settled.set()
+
+    def drop(self) -> None:
+        """It was all for nothing."""
+        self.is_dropped = True
+        self._settled.set()
+
+    def stop(self) -> Premature:
+        """The code came to what cannot wait; gives what to raise."""
+        if self._outer is not None:
+            self._outer.stop()
+        self.is_stopped = self.is_stopped or not self._settled.is_set()
+        return Premature()
+
+    def check(self) -> None:
+        """Raises ``CancelledError`` where it was all for nothing."""
+        if self._outer is not None:
+            self._outer.check()
+        if self.is_dropped:
+            raise asyncio.CancelledError
 
     async def wait(self) -> None:
         """Return when all is certain."""
-        await self._certain.wait()
-        if self._outer is not None:
-            await self._outer.wait()
-
-
-def is_premature(error: BaseException) -> bool:
-    """``error`` is a :class:`Premature`, or a group in which one is."""
-    if not isinstance(error, BaseExceptionGroup):
-        return isinstance(error, Premature)
-    return any(map(is_premature, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+        try:
+            await self._settled.wait()
+            if self._outer is not None:
+                await self._outer.wait()
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+        self.check()

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from accord.errors import UsageError
 from accord.flow.call import call
-from accord.flow.hold import Premature
 from accord.flow.replay import describe_note
 from accord.flow.scope import CallScope, Scope, own_scope
 from accord.log.events import CallKind, Envelope, Guessed, Looked, MessageTaken, Noted
@@ -56,8 +55,10 @@ def note(what: str, decide: Decide, scope: Scope | None = None) -> Envelope:
         return recorded
     noted = decide(scope, len(log.envelopes))
     _check_text(noted)
-    if scope.hold is not None and not scope.hold.is_certain and _is_seen(noted):
-        raise Premature
+    if scope.hold is not None and _is_seen(noted):
+        if not scope.hold.is_certain:
+            raise scope.hold.stop()
+        scope.be_seen()
     if handling := scope.handling_now():
         noted = replace(noted, handling=handling)
     seq = log.append(path, scope.take_causes(), noted)

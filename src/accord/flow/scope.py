@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from accord.log.events import CallKind, Rung
     from accord.schedule.budget import Budget
 
+AFTER_OTHERS = -1
+"""The priority of what runs ahead, as long as that may be for nothing."""
 _AUTOMATIC_NAME = re.compile(r"Task-\d+")
 
 
@@ -124,18 +126,38 @@ class Scope:
         if id(self) in seen:  # they wait for each other
             return 0
         seen.add(id(self))
-        outer = 0 if self.outer is None else self.outer._urgency(seen)  # noqa: SLF001  # its kind
-        own = self._priority
-        found = outer if own is None else own if not outer else max(own, outer)
+        if self.hold is not None and not self.hold.is_certain:
+            found = AFTER_OTHERS
+        else:
+            outer = 0 if self.outer is None else self.outer._urgency(seen)  # noqa: SLF001  # its kind
+            own = self._priority
+            found = outer if own is None else own if not outer else max(own, outer)
         for asker in self.who_asks():
             urgency = asker._urgency(seen)  # noqa: SLF001
             found = max(found, urgency) if urgency else found
         return found
 
     async def certain(self) -> None:
-        """Return when all that the code here depends on is certain."""
+        """Return when all that the code here depends on is certain; others may see what it does."""
         if self.hold is not None:
+            began = self.execution.log.now()
             await self.hold.wait()
+            self.be_seen()
+            self._put_off(self.execution.log.now() - began)
+
+    def _put_off(self, held_ns: int) -> None:
+        """Deadlines of the code that was held do not count the time."""
+        each: Scope | None = self
+        while held_ns and each is not None and each.hold is self.hold:
+            if each.deadline_ns is not None:
+                each.deadline_ns += held_ns
+            each = each.outer
+
+    def be_seen(self) -> None:
+        """What comes next here can be seen: it follows from what made it certain, too."""
+        if self.hold is not None:
+            known = set(self.frontier)
+            self.frontier += tuple(seq for seq in self.hold.causes if seq not in known)
 
     def who_asks(self) -> Iterable[Scope]:
         """Those who wait for what is done here."""

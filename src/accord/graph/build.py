@@ -43,8 +43,8 @@ from typing import (
     get_type_hints,
 )
 
-from accord.agent.prefetch import agents_named_by
-from accord.agent.request import Retry
+from accord.agent.prefetch import agents_used_by
+from accord.agent.retry import Retry
 from accord.errors import GraphError
 from accord.flow.function import is_async
 from accord.flow.scope import CallScope, Scope
@@ -141,7 +141,7 @@ class StateGraph:
             priority=given.get("priority"),
             budget=given.get("budget"),
             goes_to=None if goes_to is None else tuple(goes_to),
-            agents=agents_named_by(function),
+            agents=tuple(agents_used_by(function)),
         )
         return self
 

@@ -16,11 +16,11 @@ from accord.graph.firing import Firing, Target
 from accord.graph.shape import Command, Send, Shape
 from accord.graph.state import Digest, State
 from accord.log.events import PAST_DEADLINE
-from accord.observe.earlier import Following
+from accord.observe.earlier import Expectations, Expected
 from accord.schedule.budget import Budget
 
 if TYPE_CHECKING:
-    from accord.agent.request import Retry
+    from accord.agent.retry import Retry
 
 
 class Made(NamedTuple):
@@ -67,8 +67,8 @@ class NodeCall:
     def body(self, scope: CallScope) -> Awaitable[Any]:
         """What the node returns."""
         node = self._node
-        if scope.execution.prefetches:
-            self._announce(scope)
+        if (expectations := scope.execution.expectations) is not None:
+            self._announce(scope, expectations)
         scope.remaining_s += NODE_S * self._shape.ways[self._shape.index[node.name]]
         if node.priority is not None:
             scope.priority = node.priority
@@ -78,15 +78,15 @@ class NodeCall:
             return self._with_questions(scope)
         return self._work(scope)
 
-    def _announce(self, scope: CallScope) -> None:
+    def _announce(self, scope: CallScope, expectations: Expectations) -> None:
         """The agents of the nodes that this one leads to come next."""
         shape, graph = self._shape, scope.path.rpartition("/")[0]
         after = set(shape.leads_to(self._node.name))
         for node in shape.nodes:
             for agent in node.agents if node.name in after else ():
-                scope.execution.agents[agent.name] = agent
-                coming = Following(agent.name, f"{graph}/~{node.name}/0", frozenset({scope.path}))
-                scope.execution.coming.setdefault(scope.path, []).append(coming)
+                place = f"{graph}/~{node.name}/0"  # of its first firing
+                expectations.agents[agent.name] = agent
+                expectations.add(Expected(agent.name, place, frozenset({scope.path})))
 
     def _work(self, scope: CallScope) -> Awaitable[Any]:
         return self._memoized(scope) if self._node.cache else self._attempts(scope)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from accord.agent.agent import Agent
-from accord.agent.request import Retry
+from accord.agent.retry import Retry
 from accord.graph.schema import Schema
 
 START = "__start__"

@@ -293,7 +293,7 @@ class PrefetchEnded(Fact, frozen=True, kw_only=True):
     """The number of the event with which it started."""
     usage: Usage | None = None
     cost: float | None = None
-    recalled: bool = False
+    preempted: bool = False
 
 
 class CheckpointSaved(Fact, frozen=True, kw_only=True):

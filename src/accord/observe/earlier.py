@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from accord.clock import Clock
 from accord.errors import LogError
@@ -43,25 +44,36 @@ def last_run(store: Store, flow: str, clock: Clock) -> Log | None:
     return None
 
 
-class Following(NamedTuple):
-    """A call of an agent that came when all of the calls at the places ``before`` had ended."""
+class Expected(NamedTuple):
+    """A call of an agent that comes when all of the calls at the places ``before`` have ended."""
 
     agent: str
     place: str
     before: frozenset[str]
 
 
-def following(envelopes: Sequence[Envelope]) -> dict[str, list[Following]]:
-    """The calls of agents that followed right on each call, by its place."""
-    after: dict[str, list[Following]] = {}
+@dataclass
+class Expectations:
+    """What is known of who is called next in a run, and of the agents that may be meant."""
+
+    agents: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By name."""
+    after: dict[str, list[Expected]] = field(default_factory=dict[str, list[Expected]])
+    """By the place of a call: those that follow on its end."""
+
+    def add(self, expected: Expected) -> None:
+        """It is to be expected, too."""
+        for place in expected.before:
+            self.after.setdefault(place, []).append(expected)
+
+
+def calls_of_agents(envelopes: Sequence[Envelope]) -> Iterator[Expected]:
+    """The calls of agents in a run, with what each came after."""
     for envelope in envelopes:
         event = envelope.event
         if isinstance(event, CallStarted) and event.kind == "agent":
             before = frozenset(_ends_before(envelopes, envelope))
-            found = Following(event.name, envelope.scope, before)
-            for place in before:
-                after.setdefault(place, []).append(found)
-    return after
+            yield Expected(event.name, envelope.scope, before)
 
 
 def _ends_before(envelopes: Sequence[Envelope], envelope: Envelope) -> Iterator[str]:
@@ -81,20 +93,13 @@ def _ends_before(envelopes: Sequence[Envelope], envelope: Envelope) -> Iterator[
                 pass
 
 
-class Given(NamedTuple):
-    """What a call gave, and the event that says so."""
-
-    value: Value
-    seq: int
-
-
-class Results:
+class Outputs:
     """What calls have given: a :class:`accord.log.log.Fold`."""
 
     def __init__(self) -> None:
-        self.by_place: dict[tuple[str, str], Given] = {}
+        self.by_place: dict[tuple[str, str], Value] = {}
         """By place and name."""
-        self.by_key: dict[tuple[str, str], Given] = {}
+        self.by_key: dict[tuple[str, str], Value] = {}
         """By name and key: of the same input."""
         self._started: dict[int, CallStarted] = {}
         self.keys: dict[str, str] = {}
@@ -108,6 +113,5 @@ class Results:
             self.keys[envelope.scope] = event.key
         elif isinstance(event, CallFinished) and event.call in self._started:
             started = self._started.pop(event.call)
-            given = Given(event.output, envelope.seq)
-            self.by_place[envelope.scope, started.name] = given
-            self.by_key[started.name, started.key] = given
+            self.by_place[envelope.scope, started.name] = event.output
+            self.by_key[started.name, started.key] = event.output

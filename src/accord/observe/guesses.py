@@ -6,6 +6,7 @@ guessed, the join says whether it was right: a wrong one is dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from accord.log.events import (
@@ -15,9 +16,10 @@ from accord.log.events import (
     Envelope,
     Guessed,
     Joined,
+    Value,
 )
 from accord.log.fold import is_within
-from accord.observe.places import above
+from accord.observe.places import above, above_all
 
 STEP, AHEAD, AGAIN = 0, 1, 2
 """The branches of a speculation: the call itself, what follows from a guess of it, and what
@@ -26,58 +28,68 @@ follows from what it really gave."""
 
 @dataclass(slots=True)
 class Guess:
-    """One guess. ``right`` is None as long as that is open; times are the run's, in nanoseconds.
-
-    ``tokens`` are those that the branch ahead has used, ``saved_ns`` is how long it had been at
-    work, of use, when the call ended.
-    """
+    """One guess. Times are on the run's clock, in nanoseconds."""
 
     site: str
-    path: str
-    at: int
+    value: Value
+    began_at: int
+    """When work on it began."""
     right: bool | None = None
+    """None as long as that is open."""
     tokens: int = 0
-    saved_ns: int = 0
-    step_ns: int = 0
-    """When the call ended, as far as it has."""
-    ahead_ns: int = 0
+    """Those that the branch ahead has used, guessing included, once that is known."""
+    given_at: int = 0
+    """When the call gave something last."""
+    worked_at: int = 0
     """When the branch ahead did something last."""
+
+    @property
+    def worked_ns(self) -> int:
+        """How long was worked ahead: until the call had ended, or until there was no more to do."""
+        return max(0, min(self.given_at or self.worked_at, self.worked_at) - self.began_at)
 
 
 class Guesses:
     """All guesses of a run: a :class:`accord.log.log.Fold`."""
 
     def __init__(self) -> None:
-        self.all: list[Guess] = []
+        self.by_branch: dict[str, Guess] = {}
+        """By the branch that runs ahead."""
         self._open: dict[str, Guess] = {}
+        """By the place of the fork."""
+        self._tokens: Counter[str] = Counter()
+        """Used at or below each place, by all attempts."""
+        self._wasted: Counter[str] = Counter()
 
     def add(self, envelope: Envelope) -> None:
         """Take in the next event."""
         path, event = envelope.scope, envelope.event
         if isinstance(event, Guessed):
-            fork = above(above(path))
-            guess = Guess(event.site, fork, envelope.at, ahead_ns=envelope.at)
-            self.all.append(guess)
-            self._open[fork] = guess
-            return
-        if isinstance(event, Joined) and (guess := self._open.pop(path, None)) is not None:
-            guess.right = AGAIN in event.dropped  # where the call failed, none is dropped
-            if guess.right:
-                guess.saved_ns = max(0, min(guess.step_ns, guess.ahead_ns) - guess.at)
-            return
-        for guess in self._open.values():
-            if is_within(path, f"{guess.path}/{AHEAD}"):
-                guess.ahead_ns = envelope.at
-                guess.tokens += _tokens(event)
-            elif is_within(path, f"{guess.path}/{STEP}"):
-                guess.step_ns = envelope.at
+            guess = Guess(event.site, event.value, envelope.at, worked_at=envelope.at)
+            self.by_branch[above(path)] = self._open[above(above(path))] = guess
+        elif isinstance(event, Joined) and path in self._open:
+            self._settle(path, event)
+        elif isinstance(event, CallFinished | CallCancelled | AttemptFailed) and event.usage:
+            for place in above_all(path):
+                self._tokens[place] += event.usage.prompt + event.usage.completion
+        for fork, guess in self._open.items():
+            if is_within(path, f"{fork}/{AHEAD}"):
+                guess.worked_at = envelope.at
+            elif is_within(path, f"{fork}/{STEP}"):
+                guess.given_at = envelope.at
+
+    def _settle(self, fork: str, joined: Joined) -> None:
+        """The verdict, unless the join was cut off: it is made anew then."""
+        if joined.dropped:
+            guess = self._open.pop(fork)
+            guess.right = AHEAD not in joined.dropped
+            guess.tokens = self._tokens[f"{fork}/{AHEAD}"]
+            self._wasted[guess.site] += 0 if guess.right else guess.tokens
+
+    def tokens(self, place: str) -> int:
+        """Used at or below a place of the flow."""
+        return self._tokens[place]
 
     def wasted(self, site: str) -> int:
         """Tokens that wrong guesses at ``site`` have used."""
-        return sum(each.tokens for each in self.all if each.site == site and each.right is False)
-
-
-def _tokens(event: object) -> int:
-    if not isinstance(event, CallFinished | CallCancelled | AttemptFailed) or event.usage is None:
-        return 0
-    return event.usage.prompt + event.usage.completion
+        return self._wasted[site]

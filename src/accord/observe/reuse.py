@@ -34,12 +34,12 @@ class Cached(msgspec.Struct, frozen=True, kw_only=True):
 class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
     """Prompts that were read ahead: not among the run's requests, and paid for all the same.
 
-    ``read`` are the prompt tokens that the engine did not have, ``recalled`` the requests that gave
-    way to others.
+    ``read`` are the prompt tokens that the engine did not have, ``preempted`` the requests
+    that gave way to others.
     """
 
     requests: int
-    recalled: int
+    preempted: int
     prompt: int
     read: int
     dollars: float | None
@@ -71,15 +71,15 @@ def reuse_of(envelopes: Sequence[Envelope], calls: Iterable[Call]) -> Reuse:
     guesses = Guesses()
     for envelope in envelopes:
         guesses.add(envelope)
-    made = guesses.all
+    made = guesses.by_branch.values()
     return Reuse(
         cached=_cached(calls),
         prefetched=_prefetched(envelopes),
         speculated=Speculated(
             predicted=len(made),
             committed=sum(each.right is True for each in made),
-            wasted=sum(each.tokens for each in made if each.right is False),
-            gained=sum(each.saved_ns for each in made) / NANOSECONDS,
+            wasted=sum(each.tokens for each in made if not each.right),
+            gained=sum(each.worked_ns for each in made if each.right) / NANOSECONDS,
         ),
     )
 
@@ -107,7 +107,7 @@ def _prefetched(envelopes: Sequence[Envelope]) -> Prefetched:
     usages = [end.usage for end in ends if end.usage is not None]
     return Prefetched(
         requests=sum(isinstance(each.event, PrefetchStarted) for each in envelopes),
-        recalled=sum(end.recalled for end in ends),
+        preempted=sum(end.preempted for end in ends),
         prompt=sum(usage.prompt for usage in usages),
         read=sum(usage.prompt - usage.cached for usage in usages),
         dollars=_sum([end.cost for end in ends if end.usage is not None]),

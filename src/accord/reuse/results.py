@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -111,13 +112,13 @@ class ResultStatistics:
     faults: int
 
 
-@dataclass
-class _Counts:
-    hits: int = 0
-    misses: int = 0
-    joined: int = 0
-    kept: int = 0
-    faults: int = 0
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Who waits for an equal call: its scope, until when (the loop's time), and whom to tell."""
+
+    scope: Any = None
+    until_s: float | None = None
+    begins: Callable[[], object] = lambda: None
 
 
 class Flight:
@@ -130,14 +131,21 @@ class Flight:
         """It gave something, or failed: else the next of those who wait makes the call."""
         self._news = Waiters()
 
-    async def wait(self, scope: Any, waits: Callable[[], None]) -> None:
-        """Return when it has ended, one way or the other."""
-        self.scopes.append(scope)
+    async def wait(self, wait: Wait) -> bool:
+        """Whether it has ended, one way or the other, in time."""
+        self.scopes.append(wait.scope)
+        limit = asyncio.timeout_at(wait.until_s)
         try:
-            waits()
-            await self._news.wait()
+            wait.begins()
+            async with limit:
+                await self._news.wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
         finally:
-            self.scopes.remove(scope)
+            self.scopes.remove(wait.scope)
+        return True
 
     def land(self) -> None:
         """It has ended."""
@@ -146,9 +154,13 @@ class Flight:
 
 @dataclass
 class Turn:
-    """A call's turn at a key: it has found an ``entry``, or is the one to make it."""
+    """A call's turn at a key: it has found an ``entry``, or is the one to make it.
+
+    ``value`` is the result in it.
+    """
 
     entry: Entry | None = None
+    value: Any = None
     waited: bool = False
     flight: Flight | None = None
 
@@ -159,10 +171,13 @@ class Turn:
 
 
 class ResultCache:
-    """Results in memory, or with a ``path`` in a file that processes may share.
+    """Results in memory (``"memory"``, None), or at a ``path`` in a file that processes may share.
 
-    ``ttl_s``       how long a result is of use, in seconds; None for ever
-    ``most_bytes``  what it may take; what was used longest ago goes first
+    ``ttl_s``       how long a result is of use, in seconds, 30 days by default; None for ever
+    ``most_bytes``  what it may take, 1 GiB by default, 64 MiB in memory; what was used longest ago
+                    goes first
+
+    Of equal calls at the same time, those of one loop on one of these are one.
     """
 
     def __init__(
@@ -173,16 +188,17 @@ class ResultCache:
         most_bytes: int | None = None,
         now_s: Callable[[], float] | None = None,
     ) -> None:
-        if ttl_s is not None and not ttl_s > 0:
+        path = _path(path)
+        if ttl_s is not None and not (type(ttl_s) in (int, float) and ttl_s > 0):
             raise UsageError(f"a cache's ttl_s is a time above 0 or None, not {ttl_s!r}")
         if most_bytes is None:
             most_bytes = MEMORY_BYTES if path is None else MOST_BYTES
-        if most_bytes < 1:
+        if type(most_bytes) is not int or most_bytes < 1:
             raise UsageError(f"a cache's most_bytes is a whole number above 0, not {most_bytes!r}")
-        self.store = ResultStore(None if path is None else Path(path), most_bytes)
+        self.store = ResultStore(path, most_bytes)
         self._ttl_s = ttl_s
         self._now_s = now_s or WallClock().epoch_s
-        self._counts = _Counts()
+        self._counts: Counter[str] = Counter()
         self._off = False
         """The file is of no use: it is not tried again."""
         self._warned: set[str] = set()
@@ -212,7 +228,7 @@ class ResultCache:
 
     def poisoned(self, key: bytes) -> None:
         """What is kept under ``key`` is not what it should be: it goes, and is made anew."""
-        self._counts.faults += 1
+        self._counts["faults"] += 1
         self._say("a result in the cache was not what was kept there: it is made anew")
         self._using(lambda: self.store.drop(key))
 
@@ -224,41 +240,27 @@ class ResultCache:
             return False
         row = Row(key, tenant, kind, name, float(self._now_s()), body)
         kept = bool(self._using(lambda: self.store.put(row)))
-        self._counts.kept += kept
+        self._counts["kept"] += kept
         return kept
 
     @asynccontextmanager
     async def turn(
-        self,
-        key: bytes,
-        mode: Mode,
-        usable: Callable[[Entry], bool],
-        scope: Any = None,
-        waits: Callable[[], None] = lambda: None,
+        self, key: bytes, mode: Mode, unpack: Callable[[Entry], Any], wait: Wait | None = None
     ) -> AsyncGenerator[Turn]:
         """Find what is kept under ``key``; else wait for who makes it, or be the one.
 
-        ``usable`` says whether what was found is what it should be. ``waits`` is called when
-        ``scope`` begins to wait. Should a maker be cancelled, the next who waits makes it; should
-        it fail, all others do so at once: what fails once a time would fail as often as they are.
+        ``unpack`` gives the result in an entry, or raises ``ValueError`` if it is none. Should a
+        maker be cancelled, the next who waits makes the call; should it fail, all others do so at
+        once: what fails once a time would fail as often as they are.
         """
         flights = self._flights.setdefault(asyncio.get_running_loop(), {})
         turn = Turn()
         if mode in ("read", "on"):
-            turn.entry = self._found(key, usable)
-            while turn.entry is None and (flight := self._ahead(flights, key)) is not None:
-                turn.waited = True
-                await flight.wait(scope, waits)
-                if flight.entry is not None and usable(flight.entry):
-                    turn.entry = flight.entry
-                elif flight.is_over:
-                    break
-                else:
-                    turn.entry = self._found(key, usable)  # one that raced may have been quicker
+            await self._find(turn, flights, key, unpack, wait or Wait())
         hit = turn.entry is not None
-        self._counts.hits += hit
-        self._counts.joined += hit and turn.waited
-        self._counts.misses += not hit
+        self._counts["hits"] += hit
+        self._counts["joined"] += hit and turn.waited
+        self._counts["misses"] += not hit
         if hit or mode != "on" or key in flights:
             yield turn
             return
@@ -272,42 +274,69 @@ class ResultCache:
             del flights[key]
             turn.flight.land()
 
+    async def _find(
+        self,
+        turn: Turn,
+        flights: dict[bytes, Flight],
+        key: bytes,
+        unpack: Callable[[Entry], Any],
+        wait: Wait,
+    ) -> None:
+        """What is kept under a key, or what the calls give that are under way."""
+        while not self._take(turn, key, unpack):
+            flight = None if _races.get() else flights.get(key)
+            if flight is None:
+                return
+            turn.waited = True
+            landed = await flight.wait(wait)
+            if flight.entry is not None:
+                with suppress(ValueError):  # of no use to this one's agent
+                    turn.value = unpack(flight.entry)
+                    turn.entry = flight.entry
+                    return
+            if flight.is_over or not landed:
+                return
+
+    def _take(self, turn: Turn, key: bytes, unpack: Callable[[Entry], Any]) -> bool:
+        """Whether there is a result under ``key``, which is then the turn's."""
+        entry = self.look(key)
+        if entry is None:
+            return False
+        try:
+            turn.value = unpack(entry)
+        except ValueError:
+            self.poisoned(key)
+            return False
+        turn.entry = entry
+        return True
+
     def statistics(self) -> ResultStatistics:
         """How it has been used."""
-        return ResultStatistics(**vars(self._counts))
+        return ResultStatistics(
+            **{each.name: self._counts[each.name] for each in fields(ResultStatistics)}
+        )
 
     def close(self) -> None:
         """Let go of the file; a later use opens it again."""
         self.store.close()
 
-    @staticmethod
-    def _ahead(flights: dict[bytes, Flight], key: bytes) -> Flight | None:
-        return None if _races.get() else flights.get(key)
-
-    def _found(self, key: bytes, usable: Callable[[Entry], bool]) -> Entry | None:
-        entry = self.look(key)
-        if entry is None or usable(entry):
-            return entry
-        self.poisoned(key)
-        return None
-
     def _using(self, work: Callable[[], Any]) -> Any:
         """``work()``, or None where the file does not allow it."""
         if self._off:
-            self._counts.faults += 1
+            self._counts["faults"] += 1
             return None
         try:
             return work()
         except StoreBusyError:
-            self._counts.faults += 1
+            self._counts["faults"] += 1
         except StoreError as fault:
-            self._counts.faults += 1
+            self._counts["faults"] += 1
             self._off = True
             self._say(f"the result cache is not used: {fault}")
         except UnicodeEncodeError:
             pass  # a name that UTF-8 cannot hold: it is not kept
         except ValueError:
-            self._counts.faults += 1
+            self._counts["faults"] += 1
             self._say("a result in the cache had been changed or damaged: it is made anew")
         return None
 
@@ -315,3 +344,11 @@ class ResultCache:
         if what not in self._warned:
             self._warned.add(what)
             warnings.warn(what, stacklevel=2)
+
+
+def _path(path: Any) -> Path | None:
+    if path is None or path == "memory":
+        return None
+    if not isinstance(path, str | Path) or not str(path) or "\0" in str(path):
+        raise UsageError(f"a result cache is at a path, or in 'memory', not at {path!r}")
+    return Path(path)

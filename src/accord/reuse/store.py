@@ -8,7 +8,8 @@ written down in groups: a look-up is a read.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -46,7 +47,10 @@ OVERHEAD = 160
 
 
 class StoreError(Exception):
-    """The file is of no use: what is wrong with it, and what mends it."""
+    """The file is of no use: what is wrong with it, and what mends it.
+
+    It never ends a run: :class:`accord.reuse.results.ResultCache` makes a warning of it.
+    """
 
 
 class StoreUnreadableError(StoreError):
@@ -102,7 +106,7 @@ class ResultStore:
     def get(self, key: bytes) -> Row | None:
         """What is kept under ``key``. Raises ``ValueError`` if that is damaged, and drops it."""
         with self._lock:
-            with _Using(self) as db:
+            with self._using() as db:
                 row = _read(db, key)
             if row is not None:
                 self._uses.pop(key, None)
@@ -119,7 +123,7 @@ class ResultStore:
         size = len(row.body) + OVERHEAD
         if size > self.most_bytes:
             return False
-        with self._lock, _Using(self) as db:
+        with self._lock, self._using() as db:
             db.execute("BEGIN IMMEDIATE")
             self._write_uses(db)
             db.execute("UPDATE totals SET uses = uses + 1")
@@ -134,12 +138,12 @@ class ResultStore:
 
     def drop(self, key: bytes) -> None:
         """Forget what is kept under ``key``."""
-        with self._lock, _Using(self) as db:
+        with self._lock, self._using() as db:
             db.execute("DELETE FROM results WHERE key = ?", (key,))
 
     def kept(self) -> list[Kept]:
         """What there is, the most bytes first."""
-        with self._lock, _Using(self) as db:
+        with self._lock, self._using() as db:
             rows = db.execute(
                 "SELECT tenant, kind, name, COUNT(*), SUM(size) FROM results"
                 " GROUP BY tenant, kind, name ORDER BY SUM(size) DESC, tenant, kind, name"
@@ -148,12 +152,12 @@ class ResultStore:
 
     def rows(self) -> Iterator[Row]:
         """All that is not damaged, the longest unused first."""
-        with self._lock, _Using(self) as db:
+        with self._lock, self._using() as db:
             self._write_uses(db)
             keys = [key for (key,) in db.execute("SELECT key FROM results ORDER BY used")]
         for key in keys:
             try:
-                with self._lock, _Using(self) as db:
+                with self._lock, self._using() as db:
                     row = _read(db, key)
             except ValueError:
                 continue
@@ -162,7 +166,7 @@ class ResultStore:
 
     def clear(self) -> int:
         """Forget everything; gives how many entries there were."""
-        with self._lock, _Using(self) as db:
+        with self._lock, self._using() as db:
             entries: int = db.execute("SELECT entries FROM totals").fetchone()[0]
             db.execute("DELETE FROM results")
             db.execute("VACUUM")
@@ -199,7 +203,7 @@ class ResultStore:
     def _note_uses(self) -> None:
         """:meth:`_write_uses`, if that can be done now: all there is to lose is their order."""
         try:
-            with _Using(self) as db:
+            with self._using() as db:
                 self._write_uses(db)
         except StoreError:
             pass
@@ -219,32 +223,24 @@ class ResultStore:
         if not begun:
             db.execute("COMMIT")
 
-    def open(self) -> sqlite3.Connection:
-        """The connection, opened if need be."""
+    def _opened_file(self) -> sqlite3.Connection:
         if self._db is None:
             self._db = _opened(self.path)
         return self._db
 
-
-class _Using:
-    """The connection, and what its errors mean."""
-
-    def __init__(self, store: ResultStore) -> None:
-        self._store = store
-        self._db: sqlite3.Connection | None = None
-
-    def __enter__(self) -> sqlite3.Connection:
+    @contextmanager
+    def _using(self) -> Generator[sqlite3.Connection]:
+        """The connection, opened if need be; its errors as what they mean."""
+        db = None
         try:
-            self._db = self._store.open()
-        except (sqlite3.Error, OSError) as error:
-            raise _fault(self._store.path, error) from error
-        return self._db
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._db is not None and error is not None and self._db.in_transaction:
-            self._db.rollback()
-        if isinstance(error, sqlite3.Error | OSError):
-            raise _fault(self._store.path, error) from error
+            db = self._opened_file()
+            yield db
+        except BaseException as error:
+            if db is not None and db.in_transaction:
+                db.rollback()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise _fault(self.path, error) from error
+            raise
 
 
 def _opened(path: Path | None) -> sqlite3.Connection:
@@ -321,6 +317,8 @@ def _fault(path: Path | None, error: Exception) -> StoreError:
         return StoreBusyError(f"{path} is in use by another process")
     if "not a database" in said or "malformed" in said or "no such table" in said:
         return StoreUnreadableError(f"{path} is damaged ({said}): {_clears(path)} makes a new one")
+    if path is not None and path.is_dir():
+        return StoreError(f"{path} is a folder: name a file")
     return StoreError(f"{path} cannot be used ({said}): free space, or fix access")
 
 

@@ -7,8 +7,9 @@ Nobody follows without bound: a leader that takes several times as long as reads
 from __future__ import annotations
 
 from accord.engine.base import Capabilities
-from accord.engine.prefix import BYTES_A_TOKEN, PrefixTree, common_bytes
+from accord.engine.prefix import BYTES_A_TOKEN, PrefixTree
 from accord.schedule.admission import learn
+from accord.schedule.concurrency import DEFAULT_CONCURRENCY
 from accord.schedule.line import Waiting
 from accord.schedule.place import Place
 from accord.schedule.prefix import (
@@ -19,6 +20,7 @@ from accord.schedule.prefix import (
     waits_for_leader,
     waits_for_slot,
 )
+from accord.schedule.slots import Slots
 from accord.schedule.ticket import Ticket
 
 NEW_TOKENS = 32
@@ -39,11 +41,8 @@ class Following:
 
     def __init__(self, capabilities: Capabilities, *, on: bool) -> None:
         self.on = on and capabilities.prefix_cache
-        self._slots = capabilities.slots
-        self._idle: list[bytes] = []
-        """On an engine with slots: what those hold that nobody uses, the last used last."""
-        self._busy: list[bytes] = []
-        self._most_idle = capabilities.concurrency or 1
+        count = capabilities.concurrency or DEFAULT_CONCURRENCY
+        self._slots = Slots(count) if capabilities.slots else None
         kv_tokens = capabilities.kv_tokens
         blocks = MIRROR_BLOCKS if kv_tokens is None else max(1, kv_tokens // BLOCK_TOKENS)
         self._mirror = PrefixTree(blocks)
@@ -75,22 +74,16 @@ class Following:
 
         What slots at work hold would be read twice: it is there once they are done.
         """
-        if not self._slots:
-            return self._new(prompt, self._mirror.match(prompt))
-        idle = max((common_bytes(prompt, each) for each in self._idle), default=0)
-        there = max((common_bytes(prompt, each) for each in self._busy), default=0)
-        return self._new(prompt, idle) and idle >= there
-
-    def _new(self, prompt: bytes, held: int) -> bool:
-        return len(prompt) - held >= NEW_TOKENS * BYTES_A_TOKEN
+        held, busy = self._mirror.match(prompt), 0
+        if self._slots is not None:
+            held, busy = self._slots.held(prompt)
+        return len(prompt) - held >= NEW_TOKENS * BYTES_A_TOKEN and held >= busy
 
     def sent(self, place: Place) -> None:
         """It goes to the engine: others may follow."""
         prompt = place.ticket.prompt
-        if self._slots:
-            self._busy.append(prompt)
-            if len(self._busy) + len(self._idle) > self._most_idle:
-                self._idle.remove(max(self._idle, key=lambda each: common_bytes(each, prompt)))
+        if self._slots is not None:
+            self._slots.sent(prompt)
         if self.on:
             place.reads = len(prompt) // BYTES_A_TOKEN - self._held(prompt)
             place.leads_until_s = place.sent_s + self._patience_s(place.reads)
@@ -104,7 +97,7 @@ class Following:
         if place.completion is None:  # else it did not stream, and had written as well
             learn(self._read_s, "", (now_s - place.sent_s) / max(place.reads, WORTH_TOKENS))
         self._mirror.insert(place.ticket.prompt)
-        if self._slots:
+        if self._slots is not None:
             work = DECODE_COST * self._expected(place.ticket)
             place.leads_until_s = now_s + self._patience_s(work)
         else:
@@ -112,10 +105,8 @@ class Following:
 
     def ended(self, place: Place) -> None:
         """Its slot, where the engine has such, is free."""
-        prompt = place.ticket.prompt
-        if self._slots and prompt in self._busy:
-            self._busy.remove(prompt)
-            self._idle.append(prompt)
+        if self._slots is not None:
+            self._slots.ended(place.ticket.prompt)
         self.gone(place)
 
     def gone(self, place: Place) -> None:
@@ -140,7 +131,7 @@ class Following:
 
     def _held(self, prompt: bytes) -> int:
         # A slot at work shares nothing of what it holds.
-        return 0 if self._slots else self._mirror.match(prompt) // BYTES_A_TOKEN
+        return 0 if self._slots is not None else self._mirror.match(prompt) // BYTES_A_TOKEN
 
     def _expected(self, ticket: Ticket) -> int:
         """About how long its reply will be."""

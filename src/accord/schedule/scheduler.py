@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from accord.engine.base import Capabilities, Engine
-from accord.engine.prefix import common_bytes
 from accord.errors import BudgetExceededError, DeadlinePassedError, RateLimitedError, UsageError
 from accord.schedule.admission import Admission
 from accord.schedule.concurrency import DEFAULT_CONCURRENCY, Concurrency
@@ -26,6 +25,7 @@ from accord.schedule.limits import Limits, Short
 from accord.schedule.line import Ask, Line, Waiting
 from accord.schedule.place import Place
 from accord.schedule.policy import POLICIES, Policy
+from accord.schedule.spare import Spare
 from accord.schedule.ticket import Ticket
 
 
@@ -86,8 +86,7 @@ class Scheduler:
         """How many of those that wait are held back, by what, as of the last decision."""
         self._active = self._count = self._refused = self._overdrawn = 0
         self._cool_until_s = 0.0
-        self._spare: tuple[Place, Callable[[], None]] | None = None
-        """What is read ahead now, and how to take its place back."""
+        self._spare = Spare()
         self._started = self._due = False
         self._starting = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -135,53 +134,38 @@ class Scheduler:
 
     @asynccontextmanager
     async def spare_place(
-        self, ask: Ask, recall: Callable[[], None]
+        self, ask: Ask, preempt: Callable[[], None]
     ) -> AsyncGenerator[Place | None]:
         """A place for what nobody waits for yet; None unless it pays, and nobody else wants it.
 
-        Whoever asks for a place takes it back, unless the prompt begins alike: ``recall`` is
+        Whoever asks for a place takes it back, unless the prompt begins alike: ``preempt`` is
         called, and it counts no more. Not in front of limits, of which it would take a share.
         """
-        await self.start()
         full = self._active >= self._concurrency.limit or self._cool_until_s > _now()
-        kept = self._spare is not None or self._limits is not None
-        if full or kept or self._line or not self._following.pays_ahead(ask.prompt):
+        wanted = full or self._line or self._spare or self._limits is not None
+        if not self._started or wanted or not self._following.pays_ahead(ask.prompt):
             yield None
             return
         ticket = Ticket(number=0, run=ask.run, agent=ask.agent, arrived_s=_now(), prompt=ask.prompt)
-        place = Place(
-            ticket,
-            sent_s=_now(),
-            sent_in=self._concurrency.round,
-            reserved=self._book.reserve(ticket, _now()),
-            warmed=lambda place: self._following.read(place, _now()),
-        )
-        spare = self._spare = place, recall
-        self._active += 1
-        self._following.sent(place)
+        place = self._place(ticket, lambda place: self._following.read(place, _now()))
+        self._spare.give(place, preempt)
         try:
             yield place
-            place.warm()
+            if self._spare.holds(place):
+                place.warm()
         finally:
+            if self._spare.holds(place):
+                self._spare.left()
+                self._active -= 1
             place.leave(sent=True)
             self._following.ended(place)
-            if self._spare is spare:
-                self._give_up_spare()
-                self.look()
-
-    def _give_up_spare(self) -> None:
-        self._spare = None
-        self._active -= 1
+            self.look()
 
     def _take_back(self, prompt: bytes) -> None:
         """Somebody asks with ``prompt``: what is read ahead for others gives way."""
-        if self._spare is not None:
-            place, recall = self._spare
-            ahead = place.ticket.prompt
-            if common_bytes(ahead, prompt) < len(ahead) // 2:
-                self._give_up_spare()
-                self._following.gone(place)
-                recall()
+        if (place := self._spare.take_back(prompt)) is not None:
+            self._active -= 1
+            self._following.gone(place)
 
     def cool_down(self, seconds: float) -> None:
         """Nobody asks for ``seconds`` from now."""
@@ -349,7 +333,7 @@ class Scheduler:
         if reason:
             found.held_back[reason] = found.held_back.get(reason, 0) + 1
         else:
-            self._send(waiting, found.now_s)
+            self._send(waiting)
         return not reason
 
     def _reason(self, waiting: Waiting, found: _Pass) -> str:
@@ -384,19 +368,24 @@ class Scheduler:
             return ticket
         return replace(ticket, attained_s=attained_s, used=used)
 
-    def _send(self, waiting: Waiting, now_s: float) -> None:
+    def _send(self, waiting: Waiting) -> None:
         """Give it a place."""
-        place = Place(
-            waiting.ticket,
-            sent_s=now_s,
-            sent_in=self._concurrency.round,
-            reserved=self._book.reserve(waiting.ticket, now_s),
-            warmed=self._warmed,
-        )
+        place = self._place(waiting.ticket, self._warmed)
         waiting.turn.set_result(place)
         waiting.stop_timers()
+
+    def _place(self, ticket: Ticket, warmed: Callable[[Place], None]) -> Place:
+        """A place, taken from now on."""
+        place = Place(
+            ticket,
+            sent_s=_now(),
+            sent_in=self._concurrency.round,
+            reserved=self._book.reserve(ticket, _now()),
+            warmed=warmed,
+        )
         self._active += 1
         self._following.sent(place)
+        return place
 
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
         self._line.remove(waiting)

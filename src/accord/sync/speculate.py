@@ -14,26 +14,25 @@ A site (the name of the call) at which guesses do not pay rests, and is scored a
 from __future__ import annotations
 
 import asyncio
-import sys
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from contextvars import Context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar, cast
 
 from accord.clock import NANOSECONDS
 from accord.errors import UsageError
 from accord.flow.fork import Fork
-from accord.flow.hold import Hold, Premature, is_premature
+from accord.flow.hold import Hold
 from accord.flow.note import note
 from accord.flow.scope import Scope, enter, leave
+from accord.flow.stake import Stake
 from accord.flow.suspend import Suspended
-from accord.log.events import Guessed
-from accord.observe.earlier import Given, Results
+from accord.log.events import Guessed, Value
+from accord.observe.earlier import Outputs
 from accord.observe.guesses import AGAIN, AHEAD, STEP, Guesses
 from accord.observe.places import above
-from accord.reuse.site import Site
-from accord.schedule.budget import Budget
 from accord.sync.gather import Group
 
 T = TypeVar("T")
@@ -43,9 +42,6 @@ WASTE_TOKENS = 20_000
 """The most that wrong guesses at one site may cost in a run, unless it says otherwise."""
 NO_GUESS: Any = object()
 """Nothing is known that could be a guess."""
-UNBOUNDED = sys.maxsize // 2
-AFTER_OTHERS = -1
-"""The priority of what runs ahead."""
 
 
 async def speculate(
@@ -54,24 +50,22 @@ async def speculate(
     *inputs: Any,
     then: Callable[[T], Awaitable[R]],
     guess: Callable[..., Any] | None = None,
-    accept: Callable[[Any, T], object] | None = None,
-    waste: int = WASTE_TOKENS,
+    accept: Callable[[Any, T], Any] | None = None,
+    waste_tokens: int = WASTE_TOKENS,
 ) -> R:
     """``await then(await function(*inputs))``, begun early on a guess of what ``function`` gives.
 
-    ``function`` is an agent or a step. ``guess(*inputs)`` foretells its result: a rule, a step, a
-    cheaper agent. Without one, a result of before is taken: of the same inputs, else at this place
-    in the last run of the flow. The guess is right if it equals the result, or where
-    ``accept(guess, result)`` says so. ``waste`` bounds the tokens that wrong guesses here may cost
-    in a run.
+    ``function`` is an agent without effects or a pure step. ``guess(*inputs)`` foretells its
+    result: a rule, a step, a cheaper agent. Without one, a result of before is taken: of the same
+    inputs, else at this place in the last run of the flow. The guess is right if it equals the
+    result, or where ``accept(guess, result)`` says so. ``waste_tokens`` bounds what wrong guesses
+    here may use in a run. Where there is nothing to guess, a guess is :data:`NO_GUESS`. On a resume
+    it is asked for again, and the one on record is followed.
 
-    Raises what ``function`` raises, or ``then`` on what it gave.
+    Raises what ``function`` raises, or ``then`` on what it gave; ``UsageError`` for what cannot be
+    foretold or followed.
     """
-    name = str(getattr(function, "name", ""))
-    if not name or getattr(function, "has_effects", None) is None:
-        raise UsageError(f"speculate takes an agent or a step, not {function!r}; put @step on it")
-    if type(waste) is not int or waste < 0:
-        raise UsageError(f"speculate: waste is a whole number of tokens, not {waste!r}")
+    name = _checked(function, then, guess, accept, waste_tokens)
 
     async def guessed(scope: Scope) -> Any:
         if guess is None:
@@ -86,10 +80,31 @@ async def speculate(
         guess=guessed,
         by=str(getattr(guess, "name", None) or getattr(guess, "__name__", "")) if guess else "",
         accept=accept,
-        waste=waste,
+        waste_tokens=waste_tokens,
         is_free=not hasattr(guess, "name"),
     )
     return (await ahead.run())[1]
+
+
+def _checked(function: Any, then: Any, guess: Any, accept: Any, waste_tokens: Any) -> str:
+    """The name of ``function``, which can be foretold."""
+    name, has_effects = getattr(function, "name", ""), getattr(function, "has_effects", None)
+    if not name or has_effects is None:
+        raise UsageError(f"speculate takes an agent or a step, not {function!r}; put @step on it")
+    if has_effects:
+        raise UsageError(
+            f"{name!r} has effects (or tools with effects, or writes its answer), and what follows "
+            "would begin before them; mark it pure=True if it has none, and write the answer in "
+            "then"
+        )
+    if not callable(then):
+        raise UsageError(f"speculate: then is an async function of the result, not {then!r}")
+    for what, given in (("guess", guess), ("accept", accept)):
+        if given is not None and not callable(given):
+            raise UsageError(f"speculate: {what} is a function or None, not {given!r}")
+    if type(waste_tokens) is not int or waste_tokens < 0:
+        raise UsageError(f"speculate: waste_tokens is a whole number, not {waste_tokens!r}")
+    return str(name)
 
 
 def of_before(scope: Scope, name: str) -> Any:
@@ -98,20 +113,20 @@ def of_before(scope: Scope, name: str) -> Any:
     Of the same input, here or in the last run of the flow; else at the same place in that.
     """
     execution = scope.execution
-    earlier, now = execution.earlier(), execution.log.fold(Results)
+    earlier, now = execution.earlier(), execution.log.fold(Outputs)
     place = f"{above(scope.path)}/{STEP}/0"
     key = name, now.keys.get(place, "")
     logs = [(execution.log, now)]
     if earlier is not None:
-        logs.append((earlier, earlier.fold(Results)))
-    finds: list[Callable[[Results], Given | None]] = [
-        lambda results: results.by_key.get(key),
-        lambda results: results.by_place.get((place, name)),
+        logs.append((earlier, earlier.fold(Outputs)))
+    finds: list[Callable[[Outputs], Value | None]] = [
+        lambda outputs: outputs.by_key.get(key),
+        lambda outputs: outputs.by_place.get((place, name)),
     ]
     for find in finds:
-        for log, results in logs:
-            if (given := find(results)) is not None:
-                return log.values.decode(given.value)
+        for log, outputs in logs:
+            if (given := find(outputs)) is not None:
+                return log.values.decode(given)
     return NO_GUESS
 
 
@@ -131,7 +146,7 @@ class Speculation(Generic[T, R]):
         guess: Callable[[Scope], Awaitable[Any]],
         by: str = "",
         accept: Callable[[Any, T], object] | None = None,
-        waste: int = WASTE_TOKENS,
+        waste_tokens: int = WASTE_TOKENS,
         is_free: bool = True,
     ) -> None:
         self._site = site
@@ -140,89 +155,135 @@ class Speculation(Generic[T, R]):
         self._guess = guess
         self._by = by
         self._accept = accept
+        self._waste_tokens = waste_tokens
         self._is_free = is_free
         self._fork = Fork("speculate", 3)
         self._scope = self._fork.scope(AHEAD)
         self._execution = self._scope.execution
-        left = waste - self._execution.log.fold(Guesses).wasted(site)
-        self._stake = _Stake(left, f"guesses of {site!r}", self._scope.budget)
-        self._recorded = self._recorded_guess()
-        self._guessed: Any = self._recorded
+        recorded = self._execution.log.fold(Guesses).by_branch.get(self._scope.path)
+        self._is_recorded = recorded is not None
+        """A guess is on record, and what was done on it."""
+        self._value: Value | None = None if recorded is None else recorded.value
+        """The guess, as the log holds it: whoever gets it gets a copy."""
         self._began_ns = self._ended_ns = 0
-        """When the branch ahead began on the guess, and ended."""
+        """When the branch ahead began on the guess, and was of no more use."""
         self._failure: BaseException | None = None
         self._result: Any = None
 
     async def run(self) -> tuple[T, R]:
         """What the call gave, and what followed from it."""
         with self._fork:
-            execution = self._execution
-            if self._fork.was_dropped(AHEAD) or not (execution.speculates or self._is_recorded):
+            follows = self._follows()
+            if follows is None:
                 given = await self._given()
                 return given, await self._again(given)
-            score = execution.site(self._site)
-            follows = self._is_recorded or (score.pays and self._stake.left > 0)
-            if not follows and not self._is_free:
-                given = await self._given()
+            hold = self._hold_ahead() if follows else None
+            try:
+                given, right = await self._at_once(hold)
+                self._score(right=right, follows=follows)
+                if follows and right:
+                    return given, self._outcome()
                 return given, await self._again(given)
-            given, right = await self._at_once(follows=follows)
-            if self._failure is not None and is_premature(self._failure):
-                right = False  # it was, and was of no use
-            self._score(score, right=right, follows=follows)
-            if follows and right:
-                return given, self._outcome()
-            return given, await self._again(given)
+            finally:
+                if isinstance(self._scope.budget, Stake):
+                    self._scope.budget.close()
 
-    async def _at_once(self, *, follows: bool) -> tuple[T, bool]:
-        """What the call gave, and whether the guess was right; its branch has ended."""
-        if follows:
-            self._scope.hold = Hold(self._scope.hold)
-            self._scope.budget = self._stake
-            self._scope.priority = AFTER_OTHERS
+    def _follows(self) -> bool | None:
+        """Whether a guess is followed, or False if it is only scored; None if none is made."""
+        replay = self._execution.replay
+        is_over = self._fork.was_dropped(AHEAD) or replay.is_recorded_below(self._fork.place(AGAIN))
+        if self._is_recorded and not is_over:
+            return True  # what was done on it must not be done twice
+        if is_over or not self._execution.speculates:
+            return None
+        pays = self._execution.site(self._site).pays and self._waste_tokens > 0
+        return pays or (False if self._is_free else None)
+
+    async def _at_once(self, hold: Hold | None) -> tuple[T, bool]:
+        """What the call gave, and whether the guess was right and of use; its branch has ended."""
+        failure: BaseException | None = None
         given: Any = None
-        right, failure = False, None
+        right = False
         async with Group() as group:
-            ahead = group.start(self._run_ahead(follows=follows), self._fork.context(AHEAD))
+            ahead = group.start(self._run_ahead(follows=hold is not None), self._context)
             try:
                 given = await self._given()
-                right = self._is_right(given)
+                right = await self._is_right(given)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001  # raised outside of the group
                 failure = error
-            if follows and right:
-                self._commit()
+            self._ended_ns = self._ended_ns or self._execution.log.now()
+            if hold is not None and right and not hold.is_stopped:
+                self._commit(hold)
             else:
+                right = right and hold is None
                 ahead.cancel()
+                if hold is not None:
+                    hold.drop()
         if failure is not None:
             raise failure
         return given, right
 
+    @property
+    def _context(self) -> Context:
+        return self._fork.context(AHEAD)
+
+    def _hold_ahead(self) -> Hold:
+        """The branch ahead is held, goes after others, and uses no more than may be wasted."""
+        scope, execution = self._scope, self._execution
+        hold = scope.hold = Hold(scope.hold)
+        scope.budget = Stake(
+            self._waste_tokens,
+            self._site,
+            scope.path,
+            execution.stakes.setdefault(self._site, []),
+            hold=hold,
+            log=execution.log,
+            outer=scope.budget,
+        )
+        return hold
+
     async def _run_ahead(self, *, follows: bool) -> None:
         self._fork.begin(AHEAD)
-        log = self._execution.log
         try:
-            guessed = await self._guess(self._scope)
-            if guessed is NO_GUESS:
-                return
-            self._guessed = self._noted(guessed) if follows else guessed
-            self._began_ns = log.now()
-            if follows:
-                self._result = await self._then(self._guessed)
+            await self._foretell(follows=follows)
+            if self._value is not None and follows:
+                self._result = await self._then(self._execution.log.values.decode(self._value))
                 self._fork.check_complete(AHEAD)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  # raised if the guess proves right
             self._failure = error
-            if self._guessed is NO_GUESS:
-                told = f"the guess of {self._site!r} failed ({error!r}): nothing is done ahead"
-                warnings.warn(told, stacklevel=2)
         finally:
-            self._ended_ns = log.now()
+            self._ended_ns = self._ended_ns or self._execution.log.now()
+
+    async def _foretell(self, *, follows: bool) -> None:
+        """Guess, unless it is on record what was guessed; put it there, if it is followed."""
+        what = f"the guess of {self._site!r}"
+        values = self._execution.log.values
+        try:
+            guessed = await self._guess(self._scope)
+            if not self._is_recorded and guessed is not NO_GUESS:
+                self._value = values.encode(guessed, what)
+        except Exception as error:  # noqa: BLE001  # of the user's own code
+            if not self._is_recorded:
+                warnings.warn(f"{what} failed ({error!r}): nothing is done ahead", stacklevel=2)
+        self._began_ns = self._execution.log.now()
+        if follows and self._value is not None:
+            noted = Guessed(site=self._site, value=self._value, by=self._by)
+            note(what, lambda _scope, _position: noted, self._scope)
 
     async def _given(self) -> T:
-        with self._meeting(or_goes_on=True):
+        try:
             return await self._in_branch(STEP, self._step)
+        except Suspended as error:
+            raise self._fork.suspended([error]) from None
+        except BaseException as error:
+            # What ended the run or the code around it leaves open whether the guess was right.
+            dropped = (AHEAD,) if isinstance(error, Exception) else ()
+            self._fork.join("fail_fast", dropped=dropped)
+            raise
 
     async def _again(self, given: T) -> R:
         """What follows from what was really given."""
@@ -239,65 +300,40 @@ class Speculation(Generic[T, R]):
             return cast("R", self._result)
 
     @contextmanager
-    def _meeting(self, *dropped: int, or_goes_on: bool = False) -> Generator[None]:
-        """Where the branches meet, unless one waits for a person, or goes on."""
+    def _meeting(self, dropped: int) -> Generator[None]:
+        """Where the branches meet, but for one, unless one waits for a person."""
         try:
             yield
         except Suspended as error:
             raise self._fork.suspended([error]) from None
         except BaseException:
-            self._fork.join("fail_fast", dropped=dropped)
+            self._fork.join("fail_fast", dropped=(dropped,))
             raise
-        if not or_goes_on:
-            self._fork.join("fail_fast", dropped=dropped)
+        self._fork.join("fail_fast", dropped=(dropped,))
 
-    @property
-    def _is_recorded(self) -> bool:
-        """A guess is on record, and what was done on it."""
-        return self._recorded is not NO_GUESS
-
-    def _recorded_guess(self) -> Any:
-        replay, ahead = self._execution.replay, self._scope.path
-        if replay.is_recorded_below(ahead):
-            for path, envelope in replay.notes.items():
-                if above(path) == ahead and isinstance(envelope.event, Guessed):
-                    return self._execution.log.values.decode(envelope.event.value)
-        return NO_GUESS
-
-    def _noted(self, guessed: Any) -> Any:
-        """The guess, on record: on a replay, the one that was recorded."""
-        values, what = self._execution.log.values, f"the guess of {self._site}"
-        if self._is_recorded:
-            guessed = self._recorded
-        noted = Guessed(site=self._site, value=values.encode(guessed, what), by=self._by)
-        note(what, lambda _scope, _position: noted, self._scope)
-        return guessed
-
-    def _is_right(self, given: T) -> bool:
-        if self._guessed is NO_GUESS:
+    async def _is_right(self, given: T) -> bool:
+        if self._value is None:
             return False
         if self._fork.was_dropped(AGAIN):
             return True  # as it was found to be
-        if self._accept is not None:
-            return bool(self._accept(self._guessed, given))
         values = self._execution.log.values
-        return values.digest(self._guessed, "a guess") == values.digest(given, "a result")
+        if self._accept is None:
+            return bytes(self._value) == values.digest(given, "a result")
+        agreed = self._accept(values.decode(self._value), given)
+        return bool(await agreed if isawaitable(agreed) else agreed)
 
-    def _commit(self) -> None:
+    def _commit(self, hold: Hold) -> None:
         """The guess was right: what ran ahead is as good as any other code, from now on."""
-        scope = self._scope
-        for seq in self._fork.scope(STEP).take_causes():
-            scope.follow(seq)
-        self._stake.tokens = UNBOUNDED
-        scope.priority = 0
+        assert isinstance(self._scope.budget, Stake)
+        self._scope.budget.close()
+        hold.release(self._fork.scope(STEP).take_causes())
         self._execution.schedulers.lift()
-        assert scope.hold is not None
-        scope.hold.release()
 
-    def _score(self, score: Site, *, right: bool, follows: bool) -> None:
-        if self._guessed is not NO_GUESS and not self._fork.has_met:
-            worked_ns = max(0, self._ended_ns - self._began_ns)
-            score.score(right=right, worked_s=worked_ns / NANOSECONDS if follows else None)
+    def _score(self, *, right: bool, follows: bool) -> None:
+        if self._value is None or self._fork.has_met:
+            return
+        worked_s = max(0, self._ended_ns - self._began_ns) / NANOSECONDS if follows else None
+        self._execution.site(self._site).score(right=right, worked_s=worked_s)
 
     async def _in_branch(self, index: int, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do ``work`` here, as a branch."""
@@ -319,14 +355,3 @@ def _inside(fork: Fork, index: int) -> Generator[None]:
         yield
     finally:
         leave(token)
-
-
-class _Stake(Budget):
-    """What may be used on a guess: when there is no more, that ends what ran ahead, and no run."""
-
-    @contextmanager
-    def reserved(self, tokens: int, who: str) -> Generator[None]:
-        if tokens > self.left:
-            raise Premature
-        with super().reserved(tokens, who):
-            yield

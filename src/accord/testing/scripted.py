@@ -16,6 +16,7 @@ from accord.engine.base import (
     Timings,
     ToolCall,
     Usage,
+    identity_of_its_own,
 )
 from accord.tokens.count import estimate
 
@@ -30,28 +31,30 @@ class ScriptedEngine:
     they come, or a function of the request. An answer is a text, a :class:`Reply`, a dict
     (sent as JSON), a list of tool calls, or an exception to raise. Replies that bring no usage
     get one, counted by ``count``. A reply takes ``prefill_s`` and then ``decode_s`` on the loop's
-    clock: 0 on any clock by default. ``requests`` keeps what was asked.
+    clock: 0 on any clock by default. ``requests`` keeps what was asked. What engines of one given
+    ``name`` answer may serve for each other, in a result cache.
     """
 
     def __init__(
         self,
         script: Script = "ok",
         *,
-        name: str = "scripted",
+        name: str = "",
         prefill_s: float | Callable[[Request], float] = 0.0,
         decode_s: float | Callable[[Request], float] = 0.0,
         pieces: int = 1,
         count: Callable[[str], int] = estimate,
         capabilities: Capabilities | None = None,
     ) -> None:
-        self.name = name
+        self.name = name or "scripted"
+        self.identity = name or identity_of_its_own(self.name)
         self.requests: list[Request] = []
         self._answer = _answerer(script)
         self._prefill_s = prefill_s
         self._decode_s = decode_s
         self._pieces = pieces
         self._count = count
-        self._capabilities = capabilities or Capabilities(model=name)
+        self._capabilities = capabilities or Capabilities(model=self.name)
 
     async def start(self) -> Capabilities:
         return self._capabilities

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from accord.engine.base import Capabilities, Reply, TextDelta, Timings, Usage
+from accord.engine.base import (
+    Capabilities,
+    Reply,
+    TextDelta,
+    Timings,
+    Usage,
+    identity_of_its_own,
+)
 from accord.engine.prefix import rendered
 from accord.engine.sim.replica import Counters, Job, Replica, soon_s
 from accord.engine.sim.reply import Replies, default_reply, words
@@ -100,6 +107,12 @@ class SimEngine:
             raise UsageError(msg)
         self.profile = profile
         self.name = name or f"sim:{profile.name}"
+        is_known = replies is default_reply
+        self.identity = (
+            f"{self.name} {seed} {draw_by} {profile}"
+            if is_known
+            else identity_of_its_own(self.name)
+        )
         self._count = replicas
         self._seed = seed
         self._replies = replies

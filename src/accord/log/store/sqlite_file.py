@@ -67,6 +67,8 @@ def open_file(path: Path, durability: Durability) -> sqlite3.Connection:
 
 def _prepare(db: sqlite3.Connection, path: Path, durability: Durability) -> None:
     db.row_factory = sqlite3.Row
+    if db.execute("PRAGMA application_id").fetchone()[0]:
+        raise LogCorruptError(f"{path} is another program's database; name another with --log")
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         msg = (
