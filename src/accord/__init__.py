@@ -15,7 +15,7 @@ off that log. Layers, each importing only those below it::
     sync        gather, hedging, pipelines, actors, events
     comm        blackboard, mailboxes, memory, questions to people
     flow        scopes, calls, replay, forks: the one door out
-    reuse       results kept, prompts read ahead, guesses scored
+    reuse       results kept, and whether guessing pays
     schedule    who may ask the engine now: policies, limits, budgets
     observe     exchanges, ledger, critical path, tax: reads the log
     log         events, codec, blobs, cursor, fold, stores

@@ -92,9 +92,9 @@ class Agent(Generic[T]):
     ``repairs``         how often a wrong reply or tool call is sent back with the error
     ``tool_rounds``     how many replies in one call may ask for tools
     ``result_tokens``   the most of a tool's result that a prompt shows; the rest has a handle
+    ``loop_limit``      how often in a row it may make the same calls with the same results
     ``speculate``       while a reply is being written, the pure tools that it will probably ask for
                         are called: those that it asked for here in the last run of the flow
-    ``loop_limit``      how often in a row it may make the same calls with the same results
     ``engine``          another engine than the run's
     ``coordination``    its tokens are overhead of working together: managers, selectors
     ``extra``           further fields of the request body, as the engine names them

@@ -48,8 +48,9 @@ class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
 class Speculated(msgspec.Struct, frozen=True, kw_only=True):
     """Guesses that were followed: how many, how many were right, and what came of it.
 
-    ``wasted`` are the tokens of work on wrong guesses, ``gained`` is the time that work on right
-    ones had begun early, in seconds, on the critical path or not.
+    ``wasted`` are the tokens of work on guesses that were not right (those of calls that were cut
+    off are also in ``Tokens.wasted``), ``gained`` is how long work on right ones had begun early,
+    in seconds, on the critical path or not.
     """
 
     predicted: int

@@ -1,1 +1,1 @@
-"""Never compute twice, and start early: results kept, prompts read ahead, guesses scored."""
+"""Never compute twice: results kept; and whether it pays to guess."""

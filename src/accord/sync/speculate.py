@@ -201,29 +201,30 @@ class Speculation(Generic[T, R]):
 
     async def _at_once(self, hold: Hold | None) -> tuple[T, bool]:
         """What the call gave, and whether the guess was right and of use; its branch has ended."""
-        failure: BaseException | None = None
-        given: Any = None
-        right = False
-        async with Group() as group:
-            ahead = group.start(self._run_ahead(follows=hold is not None), self._context)
-            try:
-                given = await self._given()
-                right = await self._is_right(given)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001  # raised outside of the group
-                failure = error
-            self._ended_ns = self._ended_ns or self._execution.log.now()
-            if hold is not None and right and not hold.is_stopped:
-                self._commit(hold)
-            else:
-                right = right and hold is None
-                ahead.cancel()
-                if hold is not None:
-                    hold.drop()
-        if failure is not None:
-            raise failure
-        return given, right
+        with self._failing():
+            failure: BaseException | None = None
+            given: Any = None
+            right = False
+            async with Group() as group:
+                ahead = group.start(self._run_ahead(follows=hold is not None), self._context)
+                try:
+                    given = await self._in_branch(STEP, self._step)
+                    right = await self._is_right(given)
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:  # noqa: BLE001  # raised outside of the group
+                    failure = error
+                self._ended_ns = self._ended_ns or self._execution.log.now()
+                if hold is not None and right and not hold.is_stopped:
+                    self._commit(hold)
+                else:
+                    right = right and hold is None
+                    ahead.cancel()
+                    if hold is not None:
+                        hold.drop()
+            if failure is not None:
+                raise failure
+            return given, right
 
     @property
     def _context(self) -> Context:
@@ -275,8 +276,14 @@ class Speculation(Generic[T, R]):
             note(what, lambda _scope, _position: noted, self._scope)
 
     async def _given(self) -> T:
-        try:
+        with self._failing():
             return await self._in_branch(STEP, self._step)
+
+    @contextmanager
+    def _failing(self) -> Generator[None]:
+        """If the call fails, the branches meet here, but for what ran ahead of it."""
+        try:
+            yield
         except Suspended as error:
             raise self._fork.suspended([error]) from None
         except BaseException as error:
