@@ -22,7 +22,7 @@ APPLICATION = 0x41434352
 """Marks the file as ours: "ACCR"."""
 BUSY_S = 0.05
 """How long another process may hold the file up: the cache is to save time."""
-USES_TOGETHER = 256
+USES_TOGETHER = 64
 SHRINKS_TO = 0.9
 DIGEST_BYTES = 12
 
