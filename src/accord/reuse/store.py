@@ -2,16 +2,17 @@
 
 Rows carry a digest of themselves, so what was changed or damaged is never given out. Where there is
 no more room, what was used longest ago goes; uses are numbered, so that needs no clock. They are
-written down in groups: a look-up is a read.
+written down with what is put, and at the end: a look-up is a read.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from threading import Lock
@@ -22,7 +23,8 @@ APPLICATION = 0x41434352
 """Marks the file as ours: "ACCR"."""
 BUSY_S = 0.05
 """How long another process may hold the file up: the cache is to save time."""
-USES_TOGETHER = 64
+USES_A_PUT, USES_KEPT = 32, 4096
+"""Uses that are written down with what is put, where there is room; and that may wait for it."""
 SHRINKS_TO = 0.9
 DIGEST_BYTES = 12
 
@@ -111,8 +113,8 @@ class ResultStore:
             if row is not None:
                 self._uses.pop(key, None)
                 self._uses[key] = None
-            if len(self._uses) >= USES_TOGETHER:
-                self._note_uses()
+                if len(self._uses) > USES_KEPT:
+                    del self._uses[next(iter(self._uses))]
             return row
 
     def put(self, row: Row) -> bool:
@@ -125,7 +127,8 @@ class ResultStore:
             return False
         with self._lock, self._using() as db:
             db.execute("BEGIN IMMEDIATE")
-            self._write_uses(db)
+            (held,) = db.execute("SELECT bytes FROM totals").fetchone()
+            self._write_uses(db, USES_A_PUT if held + size <= self.most_bytes else USES_KEPT)
             db.execute("UPDATE totals SET uses = uses + 1")
             db.execute("DELETE FROM results WHERE key = ?", (row.key,))  # for its trigger
             db.execute(
@@ -176,10 +179,12 @@ class ResultStore:
     def close(self) -> None:
         """Let go of the file; a later use opens it again."""
         with self._lock:
-            if self._db is not None and self.path is not None:
-                self._note_uses()
-                self._db.close()
-                self._db = None
+            if self._db is None or self.path is None:
+                return
+            with suppress(StoreError), self._using() as db:  # all there is to lose is their order
+                self._write_uses(db)
+            self._db.close()
+            self._db = None
 
     def __del__(self) -> None:
         if (db := getattr(self, "_db", None)) is not None:
@@ -200,19 +205,13 @@ class ResultStore:
                 break
         db.executemany("DELETE FROM results WHERE key = ?", keys)
 
-    def _note_uses(self) -> None:
-        """:meth:`_write_uses`, if that can be done now: all there is to lose is their order."""
-        try:
-            with self._using() as db:
-                self._write_uses(db)
-        except StoreError:
-            pass
-
-    def _write_uses(self, db: sqlite3.Connection) -> None:
-        """Number what was used since the last time."""
-        uses, self._uses = list(self._uses), {}
+    def _write_uses(self, db: sqlite3.Connection, most: int = USES_KEPT) -> None:
+        """Number what was used since the last time, the first ``most``."""
+        uses = list(islice(self._uses, most))
         if not uses:
             return
+        for key in uses:
+            del self._uses[key]
         begun = db.in_transaction
         if not begun:
             db.execute("BEGIN IMMEDIATE")
