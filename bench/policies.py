@@ -25,7 +25,8 @@ from accord.engine.sim.profile import Profile
 from accord.engine.sim.replica import Counters
 from accord.schedule.line import Ask
 from accord.schedule.policy import POLICIES, slo
-from accord.schedule.scheduler import Scheduler, Settings
+from accord.schedule.scheduler import Scheduler
+from accord.schedule.settings import Settings
 from bench._traces import Turn, claude_code, request_of
 from bench.harness import Row
 

@@ -52,8 +52,8 @@ from accord.reuse.results import Mode, ResultCache, checked
 from accord.reuse.site import Site
 from accord.schedule.limits import Limits
 from accord.schedule.policy import KeyFunction, Policy, policy_of
-from accord.schedule.scheduler import Settings
 from accord.schedule.schedulers import Schedulers
+from accord.schedule.settings import Settings
 from accord.streaming import Item, stream_of
 
 T = TypeVar("T")

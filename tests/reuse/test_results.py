@@ -486,7 +486,7 @@ def test_a_name_that_utf8_cannot_hold_is_not_kept() -> None:
 
 
 def test_the_modes_of_the_command_line_are_those_there_are() -> None:
-    from accord.cli.main import build_parser
+    from accord.cli.arguments import build_parser
 
     for mode in MODES:
         assert build_parser().parse_args(["run", "x.py", "--cache", mode]).cache == mode

@@ -27,7 +27,8 @@ from accord.log.store.memory import MemoryStore
 from accord.schedule.budget import Budget, Spending
 from accord.schedule.limits import Limit, Limits
 from accord.schedule.line import Ask
-from accord.schedule.scheduler import Scheduler, Settings
+from accord.schedule.scheduler import Scheduler
+from accord.schedule.settings import Settings
 from accord.testing.scripted import ScriptedEngine
 
 

@@ -25,7 +25,8 @@ from accord.schedule.admission import Admission
 from accord.schedule.limits import Limit, Limits
 from accord.schedule.line import Ask, Line
 from accord.schedule.policy import POLICIES, Policy, policy_of, slo
-from accord.schedule.scheduler import Scheduler, Settings
+from accord.schedule.scheduler import Scheduler
+from accord.schedule.settings import Settings
 from accord.schedule.ticket import Ticket
 from accord.sync.actor import Actor, answering
 from accord.sync.actors import actors

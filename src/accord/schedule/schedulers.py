@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 
 from accord.engine.base import Engine
 from accord.schedule.limits import Limits
-from accord.schedule.scheduler import Scheduler, Settings
+from accord.schedule.scheduler import Scheduler
+from accord.schedule.settings import Settings
 
 
 class Schedulers:
