@@ -50,7 +50,9 @@ def result_of(flow: Flow, *inputs: Any, **options: Any) -> Result[Any]:
 
 
 def guesses_in(result: Result[Any]) -> list[bool | None]:
-    return [each.right for each in result.log.fold(Guesses).by_branch.values()]
+    """Those that were followed."""
+    found = result.log.fold(Guesses).by_branch.values()
+    return [each.right for each in found if each.followed]
 
 
 def seconds(result: Result[Any]) -> float:
@@ -219,7 +221,7 @@ def test_what_follows_does_not_begin_before_effects(function: Any):
     async def flow() -> str:
         return await speculate(function, "a", then=answer, guess=rule("a"))
 
-    with pytest.raises(UsageError, match="has effects"):
+    with pytest.raises(UsageError, match="follows would begin before them"):
         result_of(flow)
 
 
@@ -640,8 +642,76 @@ def test_the_next_process_knows_that_guesses_did_not_pay():
     async def flow() -> list[str]:
         return [await speculate(route, "a", then=answer, guess=rule(desk)) for desk in "bbbbbbbb"]
 
-    first, second = (result_of(flow, log=store) for _ in range(2))
-    assert len(guesses_in(first)) > len(guesses_in(second))
+    first, second, third = (result_of(flow, log=store) for _ in range(3))
+    assert len(guesses_in(first)) == 3
+    assert guesses_in(second) == guesses_in(third) == []
+    assert third.tax.reuse.speculated.rested == 8
+
+
+def test_that_is_known_of_a_call_that_is_made_once_a_run_too():
+    store = MemoryStore()
+
+    async def flow() -> str:
+        return await speculate(route, "a", then=answer, guess=rule("b"))
+
+    followed = [len(guesses_in(result_of(flow, log=store))) for _ in range(12)]
+    assert followed == [1, 1, 1, *[0] * 9]
+
+
+def test_a_guess_that_costs_something_is_tried_again_now_and_then():
+    """For only what is guessed can be scored."""
+    store = MemoryStore()
+    guesser, router = (Agent(name, max_tokens=8) for name in ("guesser", "router"))
+    engine = ScriptedEngine(
+        lambda r: "b" if r.agent == "guesser" else "a",
+        decode_s=lambda r: 0.1 if r.agent == "guesser" else 1.0,
+    )
+
+    async def flow() -> list[str]:
+        return [await speculate(router, "?", then=answer, guess=guesser) for _ in range(60)]
+
+    told = result_of(flow, engine=engine, log=store).tax.reuse.speculated
+    assert 3 <= told.predicted <= 8
+
+
+def test_only_work_counts_as_begun_early():
+    """Not what was held, and not what was done by then."""
+
+    async def then(desk: str) -> str:
+        await asyncio.sleep(0)
+        out = await quick(desk)
+        return await book(out)
+
+    @step(pure=True)
+    async def quick(desk: str) -> str:
+        await asyncio.sleep(0.5)
+        return desk
+
+    async def flow() -> str:
+        return await speculate(route, "a", then=then, guess=rule("a"))
+
+    assert result_of(flow).tax.reuse.speculated.gained == pytest.approx(0.5)
+
+
+def test_what_was_right_and_of_no_use_is_told_apart():
+    async def then(desk: str) -> str:
+        board.write("desk", desk)
+        return desk
+
+    async def flow(guess: str) -> str:
+        return await speculate(route, "a", then=then, guess=rule(guess))
+
+    for guess, stopped in (("a", 1), ("b", 0)):
+        told = result_of(flow, guess).tax.reuse.speculated
+        assert (told.predicted, told.committed, told.stopped) == (1, 0, stopped)
+
+
+def test_what_follows_has_to_be_async():
+    async def flow() -> Any:
+        return await speculate(route, "a", then=str.upper)  # pyright: ignore[reportArgumentType]
+
+    with pytest.raises(UsageError, match="then is an async function"):
+        result_of(flow)
 
 
 @pytest.mark.parametrize(("percent", "pays"), [(0, False), (15, False), (35, True), (90, True)])

@@ -22,7 +22,6 @@ from accord.engine.base import Engine
 from accord.engine.select import select
 from accord.errors import UsageError
 from accord.observe.ledger import add_usages
-from accord.observe.tax import Tax
 from accord.runtime import Result, Runtime
 
 
@@ -115,8 +114,7 @@ def _report(
         *tax_lines(tax, len(cut_replies(team.log))),
         "",
         *_counts(results),
-        f"A team of four roles used {times(tax.tokens.amplification)} the tokens of one agent.",
-        *_cached(tax),
+        *_amplification(team),
         "",
         f"The report:    {folder / 'report.md'}",
         f"The tax table: {folder / 'tax.json'}",
@@ -127,10 +125,15 @@ def _report(
     return SUCCESS if tax.closes and results.agrees is not False else FAILED
 
 
-def _cached(tax: Tax) -> list[str]:
-    if not tax.reuse.cached.requests:
-        return []
-    return ["An earlier run had asked the same: --cache off asks the engine again."]
+def _amplification(team: Result[str]) -> list[str]:
+    tokens, cached = team.tax.tokens, team.tax.reuse.cached
+    if not cached.requests:
+        return [f"A team of four roles used {times(tokens.amplification)} the tokens of one agent."]
+    anew = needed(team) / tokens.baseline if tokens.baseline else None
+    return [
+        f"Of the team's requests, {count(cached.requests)} were answered as in an earlier run.",
+        f"Asked anew (--cache off), four roles take {times(anew)} the tokens of one agent.",
+    ]
 
 
 def _counts(results: Results) -> list[str]:

@@ -17,6 +17,7 @@ from accord.log.events import (
     CallFailed,
     CallFinished,
     CallStarted,
+    Guessed,
     Value,
 )
 from accord.log.fold import Call, index_calls
@@ -48,6 +49,27 @@ def call_document(log: Log, call: Call) -> dict[str, Any]:
         "output": _output(log, call),
         "exchanges": [msgspec.to_builtins(each) for each in exchanges_of(log, call.scope)],
     }
+
+
+def guess_document(log: Log, guessed: Guessed) -> dict[str, Any]:
+    """A guess as plain data."""
+    return {
+        "run": log.run,
+        "kind": "guess",
+        "name": guessed.site,
+        "by": guessed.by or None,
+        "guess": _value(log, guessed.value),
+        "followed": guessed.followed,
+    }
+
+
+def guess_lines(told: dict[str, Any]) -> Iterator[str]:
+    """A guess for people."""
+    yield styled(f"guess of what {clean(told['name'])} would give", "bold")
+    yield from _block("by", told["by"] or "an earlier result")
+    yield from _block("guess", _text(told["guess"]))
+    if not told["followed"]:
+        yield "not followed: guesses there had not paid"
 
 
 def call_lines(log: Log, call: Call) -> Iterator[str]:

@@ -147,8 +147,9 @@ def _conclude(
         return code or FAILED
     if ending.result is not None and not options.json:
         say(*summary_lines(ending.result.tax))
-        more = next_command("tax", ending.result.run_id, options.log)
-        say(f"more: {more}; also: accord show")
+        run = ending.result.run_id
+        more, also = (next_command(each, run, options.log) for each in ("tax", "show"))
+        say(f"more: {more}; also: {also}")
     return code
 
 

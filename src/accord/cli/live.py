@@ -155,6 +155,9 @@ def line_of(work: Work) -> str:
     if work.state == "done":
         took = seconds(work.ended_ns - work.started_ns)
         what = f"{work.prompt}+{work.completion} tokens" if work.kind == "agent" else took
+        if work.reused:
+            what += ", from the cache" if work.prompt else ""
+            what = what if work.prompt else "from the cache"
         said = f"finished: {what}"
     else:
         said = f"{work.state}: {clean(work.error, 200)}" if work.error else work.state

@@ -50,6 +50,8 @@ class Work:
     state: State
     prompt: int = 0
     completion: int = 0
+    reused: int = 0
+    """Requests that an equal one of before answered."""
     streaming: int = 0
     """Pieces of the reply that is being written: its tokens, nearly."""
     ended_ns: int | None = None
@@ -142,6 +144,7 @@ class Progress:
         work = self._owner(scope)
         if work is not None:
             work.state, work.streaming = "working", 0
+            work.reused += isinstance(ended, CallFinished) and ended.saved is not None
         if usage is None:
             return
         self.tokens += total(usage)

@@ -236,24 +236,36 @@ def _edges(tax: Tax) -> list[str]:
 
 def reuse_lines(tax: Tax) -> list[str]:
     """What the run got for nothing, or early; no lines where there was nothing of it."""
-    cached, ahead, guesses = tax.reuse.cached, tax.reuse.prefetched, tax.reuse.speculated
+    cached, ahead = tax.reuse.cached, tax.reuse.prefetched
     lines: list[str] = []
     if cached.requests or cached.tools:
-        requests = sum(agent.requests for agent in tax.agents.values())
-        what = f"{count(cached.requests)} of {count(requests)} requests"
-        tools = f" and {count(cached.tools)} tool calls" if cached.tools else ""
+        made = sum(agent.requests for agent in tax.agents.values())
+        what = [f"{count(cached.requests)} of {count(made)} requests"] if cached.requests else []
+        what += [f"{count(cached.tools)} tool calls"] if cached.tools else []
         money = f", {cost(cached.dollars)}" if cached.dollars else ""
         took = seconds(cached.seconds * NANOSECONDS)
-        lines.append(f"cache: {what}{tools}, saved {count(cached.tokens)} tokens, {took}{money}")
+        saved = f"saved {count(cached.tokens)} tokens, {took} of calls{money}"
+        lines.append(f"cache: {' and '.join(what)}, {saved}")
     if ahead.requests:
+        who = ", ".join(clean(agent, 16) for agent in ahead.agents[:4])
         gave_way = f", {count(ahead.preempted)} preempted" if ahead.preempted else ""
         read = f"{count(ahead.read)} of {count(ahead.prompt)} tokens read"
-        lines.append(f"prefetch: {count(ahead.requests)} prompts{gave_way}, {read}, counted apart")
-    if guesses.predicted:
-        gained = seconds(guesses.gained * NANOSECONDS)
-        right = f"{count(guesses.committed)} of {count(guesses.predicted)} guesses right"
-        lines.append(f"speculation: {right}, {gained} early, {count(guesses.wasted)} tokens wasted")
-    return lines
+        lines.append(f"prefetch: {count(ahead.requests)} ({who}){gave_way}, {read}; in no total")
+    return [*lines, *_speculation(tax)]
+
+
+def _speculation(tax: Tax) -> list[str]:
+    told = tax.reuse.speculated
+    parts: list[str] = []
+    if told.predicted:
+        gained, lost = (seconds(each * NANOSECONDS) for each in (told.gained, told.lost))
+        parts.append(f"{count(told.committed)} of {count(told.predicted)} guesses right")
+        parts.append(f"{gained} of work early, {lost} and {count(told.wasted)} tokens wasted")
+    if told.stopped:
+        parts.append(f"{count(told.stopped)} right, and stopped by what cannot be held back")
+    if told.rested:
+        parts.append(f"{count(told.rested)} not followed, as that had not paid")
+    return [f"speculation: {', '.join(parts)}"] if parts else []
 
 
 WAITS_SHOWN = 8

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from accord.cli.exchange import call_at, call_document, call_lines
+from accord.cli.exchange import (
+    call_at,
+    call_document,
+    call_lines,
+    guess_document,
+    guess_lines,
+)
 from accord.cli.failures import FAILED, SUCCESS
 from accord.cli.render import (
     clean,
@@ -24,11 +30,12 @@ from accord.cli.streams import Answer, next_command
 from accord.cli.tree import Node, cut_replies, flatten, tree_of
 from accord.errors import UnknownOutcomeError
 from accord.flow.suspend import questions_of, shown
-from accord.log.events import RunFailed
+from accord.log.events import CallFinished, Guessed, RunFailed
 from accord.log.fold import Calls, index_calls
 from accord.log.log import Log
 from accord.log.store.base import RunInfo
 from accord.observe.critical import critical_path
+from accord.observe.guesses import Guesses
 from accord.observe.tax import tax_of, usage_of
 
 _UNKNOWN = f":{UnknownOutcomeError.__name__}"
@@ -68,17 +75,14 @@ def show_command(options: argparse.Namespace) -> int:
         )  # before the events: a run that ends now has ended in both
         log = begun(store, options.run)
         if options.event is not None:
-            call = call_at(log, options)
-            if options.json:
-                answer.document(call_document(log, call))
-            else:
-                answer.show(*call_lines(log, call))
+            _show_event(log, options, answer)
             return SUCCESS
         calls = index_calls(log.envelopes)
         cut = cut_replies(log)
     status = status_of(log.envelopes[-1], held=info.held)
     critical = {segment.scope for segment in critical_path(log.envelopes, calls, {})}
-    nodes = tree_of(calls, critical, cut, live=status == "running")
+    guesses = log.fold(Guesses)
+    nodes = tree_of(calls, critical, cut, guesses, live=status == "running")
     if options.json:
         answer.document(_plain(log, calls, status, info, nodes))
     else:
@@ -191,10 +195,27 @@ def _why(node: Node) -> str:
     return f"{node.seq} ← {','.join(named)}{more}"
 
 
+def _show_event(log: Log, options: argparse.Namespace, answer: Answer) -> None:
+    number: int = options.event
+    event = log.envelopes[number].event if number < len(log.envelopes) else None
+    if isinstance(event, Guessed):
+        told = guess_document(log, event)
+        answer.document(told) if options.json else answer.show(*guess_lines(told))
+        return
+    call = call_at(log, options)
+    if options.json:
+        answer.document(call_document(log, call))
+    else:
+        answer.show(*call_lines(log, call))
+
+
 def _legend(calls: Calls, cut: set[str]) -> Iterator[str]:
     if calls.by_scope:
         yield ""
-        more = "; cut = the reply reached its limit of tokens" if cut else ""
+        more = "; cut = the reply reached its limit of tokens, and is not kept" if cut else ""
+        ends = (call.ended for call in calls.by_scope.values())
+        if any(isinstance(end, CallFinished) and end.saved is not None for end in ends):
+            more += "; reused = answered by an equal call of before"
         yield styled(f"● on the critical path; c. = cached{more}", "dim")
         yield styled("accord show RUN EVENT: what that call was sent, and what it gave", "dim")
 

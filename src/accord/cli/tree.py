@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from accord.cli.render import failure
+from accord.cli.render import clean, failure
 from accord.engine.base import Reply, Usage
 from accord.errors import LogError
 from accord.log.events import (
@@ -28,12 +28,12 @@ from accord.log.events import (
 )
 from accord.log.fold import Call, Calls
 from accord.log.log import Log
+from accord.observe.guesses import Guesses
 from accord.observe.ledger import add_usages, usages_of
 from accord.observe.places import (
     ARROW,
     above,
     actors_of,
-    guessed_on,
     hedges_of,
     pipelines_of,
 )
@@ -84,13 +84,19 @@ def cut_replies(log: Log) -> set[str]:
 
 
 def tree_of(
-    calls: Calls, critical: Iterable[str], cut: Iterable[str] = (), *, live: bool
+    calls: Calls,
+    critical: Iterable[str],
+    cut: Iterable[str] = (),
+    guesses: Guesses | None = None,
+    *,
+    live: bool,
 ) -> list[Node]:
     """The top of the tree, in program order.
 
-    ``critical`` are scopes on the critical path, ``cut`` those of requests with a cut reply.
+    ``critical`` are scopes on the critical path, ``cut`` those of requests with a cut reply;
+    ``guesses`` are those of the run.
     """
-    places = _Places(calls, live=live)
+    places = _Places(calls, guesses or Guesses(), live=live)
     nodes = {scope: _call_node(call, places.unended) for scope, call in calls.by_scope.items()}
     for scope in cut:
         nodes[scope].state = "cut"
@@ -146,8 +152,8 @@ def _call_node(call: Call, unended: str) -> Node:
         attempts_failed=[f"attempt {n.attempt}: {failure(n.error)}" for n in call.attempts],
     )
     match call.ended:
-        case CallFinished():
-            node.state = "done"
+        case CallFinished(saved=saved):
+            node.state = "done" if saved is None else "reused"
         case CallFailed() as failed:
             node.state, node.error = "failed", failure(failed.error)
         case CallCancelled(suspended=suspended):
@@ -160,13 +166,13 @@ def _call_node(call: Call, unended: str) -> Node:
 class _Places:
     """What is known of the places that are no calls."""
 
-    def __init__(self, calls: Calls, *, live: bool) -> None:
+    def __init__(self, calls: Calls, guesses: Guesses, *, live: bool) -> None:
         notes = calls.notes.values()
         self._pipelines = pipelines_of(notes)
         self._actors = actors_of(calls.by_scope.values())
         self._teams = {above(path) for path in self._actors}
         self._hedges = hedges_of(notes)
-        self._guessed = guessed_on(notes)
+        self._guesses = guesses.by_branch
         self._dropped = set(_dropped(calls))
         finished = isinstance(calls.ended, RunFinished)
         self._unmet = "running" if live else "" if finished else "unfinished"
@@ -200,12 +206,20 @@ class _Places:
             case "join":
                 state = "dropped" if path in self._dropped else ""
                 place = "further attempt" if path in self._hedges else ""
-                place = "on a guess" if path in self._guessed else place
+                place = self._guessed_on(path) or place
                 return Node(path, "branch", name=number, place=place, state=state)
             case "node" | "handle":
                 return Node(path, "attempt", name=str(int(number) + 1))
             case _:
                 return self.meeting(path)
+
+    def _guessed_on(self, path: str) -> str:
+        guess = self._guesses.get(path)
+        if guess is None or not guess.followed:
+            return ""
+        verdict = {True: "a right ", False: "a wrong ", None: "a "}[guess.right]
+        verdict = "a right and useless " if guess.was_stopped else verdict
+        return f"on {verdict}guess ({clean(guess.preview, 24)})"
 
     def _stage(self, path: str, number: str) -> str:
         return dict(enumerate(self._pipelines[above(path)])).get(int(number), number)

@@ -121,7 +121,7 @@ async def call(
     path = scope.next_path()
     if preview is None:
         shown = kind != "request" and not isinstance(inputs, bytes)
-        preview = _preview(inputs, named or {}, packed) if shown else ""
+        preview = preview_of(inputs, named or {}, packed) if shown else ""
     started = CallStarted(
         name=name,
         key=key,
@@ -337,7 +337,7 @@ def _encoded(name: str) -> bytes:
         raise UsageError(f"a name is text that UTF-8 can hold, not {name!r}") from error
 
 
-def _preview(inputs: Sequence[Any], named: Mapping[str, Any], packed: bytes) -> str:
+def preview_of(inputs: Sequence[Any], named: Mapping[str, Any], packed: bytes) -> str:
     """The beginning of the input, for people: texts as they stand, the rest as it was packed."""
     if not any(isinstance(value, str) for value in (*inputs, *named.values())):
         return packed[1 : PREVIEW_CHARACTERS + 1].decode(errors="ignore").removesuffix("]")

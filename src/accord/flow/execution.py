@@ -101,16 +101,15 @@ class Execution:
         return found
 
     def site(self, name: str) -> Site:
-        """How guesses of a call of that name have gone; at first, as in the last run."""
-        found = self.sites.get(name)
-        if found is None:
-            found = self.sites[name] = Site()
+        """How guesses of a call of that name have gone; at first, as up to the last run."""
+        if name not in self.sites:
             earlier = self.earlier()
-            guesses = Guesses() if earlier is None else earlier.fold(Guesses)
-            for guess in guesses.by_branch.values():
-                if guess.site == name and guess.right is not None:
-                    found.score(right=guess.right, worked_s=guess.worked_ns / NANOSECONDS)
-        return found
+            last = None if earlier is None else earlier.fold(Guesses).last.get(name)
+            site = self.sites[name] = Site() if last is None else Site(*last.record)
+            if last is not None and last.right is not None:
+                worked_s = last.worked_ns / NANOSECONDS if last.followed else None
+                site.score(right=last.right, worked_s=worked_s)
+        return self.sites[name]
 
     @contextmanager
     def awaiting(self, message: int, scope: Scope) -> Generator[None]:

@@ -297,6 +297,6 @@ def describe_note(note: Note) -> str:
         case Looked():
             return f"look at {note.what}"
         case Guessed():
-            return f"guess {note.site}"
+            return f"guess {note.site}: {note.preview}"
         case _:
             return type(note).__name__

@@ -241,13 +241,20 @@ class Looked(Note, frozen=True, kw_only=True):
 
 
 class Guessed(Note, frozen=True, kw_only=True):
-    """What a call would give was guessed, and what follows from it has begun."""
+    """What a call would give was guessed, and what follows from it has begun, if ``followed``."""
 
     site: str
     """The name of the call, in :func:`accord.sync.speculate.speculate` or in an agent."""
     value: Value
+    preview: str = ""
+    """The guess, for people."""
     by: str = ""
     """Who guessed; empty for an earlier result."""
+    followed: bool = True
+    right: bool | None = None
+    """Of one that was not followed, but scored: whether it would have been right."""
+    record: tuple[float, ...] = ()
+    """How guesses at that site had gone before: see :class:`accord.reuse.site.Site`."""
 
 
 class MailboxOpened(Note, frozen=True, kw_only=True):

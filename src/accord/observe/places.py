@@ -14,7 +14,6 @@ from accord.log.events import (
     CallFinished,
     CallStarted,
     Envelope,
-    Guessed,
     Joined,
     Looked,
     MessageTaken,
@@ -54,11 +53,6 @@ def hedges_of(envelopes: Iterable[Envelope]) -> set[str]:
         for each in envelopes
         if isinstance(each.event, Looked) and each.event.what.startswith(HEDGE)
     }
-
-
-def guessed_on(envelopes: Iterable[Envelope]) -> set[str]:
-    """The places of the branches that run ahead on a guess."""
-    return {above(each.scope) for each in envelopes if isinstance(each.event, Guessed)}
 
 
 def above(path: str) -> str:

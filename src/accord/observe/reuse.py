@@ -38,6 +38,7 @@ class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
     that gave way to others.
     """
 
+    agents: tuple[str, ...]
     requests: int
     preempted: int
     prompt: int
@@ -48,14 +49,19 @@ class Prefetched(msgspec.Struct, frozen=True, kw_only=True):
 class Speculated(msgspec.Struct, frozen=True, kw_only=True):
     """Guesses that were followed: how many, how many were right, and what came of it.
 
+    ``stopped`` were right, and of no use, for what followed came to what cannot be held back;
+    ``rested`` were not followed, as that had not paid.
     ``wasted`` are the tokens of work on guesses that were not right (those of calls that were cut
-    off are also in ``Tokens.wasted``), ``gained`` is how long work on right ones had begun early,
-    in seconds, on the critical path or not.
+    off are also in ``Tokens.wasted``), ``lost`` is how long that took, ``gained`` how long work on
+    right ones had begun early: in seconds of all of them together, on the critical path or not.
     """
 
     predicted: int
     committed: int
+    stopped: int
+    rested: int
     wasted: int
+    lost: float
     gained: float
 
 
@@ -72,13 +78,16 @@ def reuse_of(envelopes: Sequence[Envelope], calls: Iterable[Call]) -> Reuse:
     guesses = Guesses()
     for envelope in envelopes:
         guesses.add(envelope)
-    made = guesses.by_branch.values()
+    made = [each for each in guesses.by_branch.values() if each.followed]
     return Reuse(
         cached=_cached(calls),
         prefetched=_prefetched(envelopes),
         speculated=Speculated(
             predicted=len(made),
             committed=sum(each.right is True for each in made),
+            stopped=sum(each.was_stopped for each in made),
+            rested=len(guesses.by_branch) - len(made),
+            lost=sum(each.worked_ns for each in made if not each.right) / NANOSECONDS,
             wasted=sum(each.tokens for each in made if not each.right),
             gained=sum(each.worked_ns for each in made if each.right) / NANOSECONDS,
         ),
@@ -104,10 +113,12 @@ def _cached(calls: Iterable[Call]) -> Cached:
 
 
 def _prefetched(envelopes: Sequence[Envelope]) -> Prefetched:
+    starts = [each.event for each in envelopes if isinstance(each.event, PrefetchStarted)]
     ends = [each.event for each in envelopes if isinstance(each.event, PrefetchEnded)]
     usages = [end.usage for end in ends if end.usage is not None]
     return Prefetched(
-        requests=sum(isinstance(each.event, PrefetchStarted) for each in envelopes),
+        agents=tuple(dict.fromkeys(start.agent for start in starts)),
+        requests=len(starts),
         preempted=sum(end.preempted for end in ends),
         prompt=sum(usage.prompt for usage in usages),
         read=sum(usage.prompt - usage.cached for usage in usages),

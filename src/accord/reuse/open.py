@@ -8,9 +8,8 @@ from accord.clock import Clock
 from accord.log.store.base import Store
 from accord.log.store.sqlite import SqliteStore
 from accord.reuse.results import ResultCache
-from accord.reuse.store import APPLICATION
+from accord.reuse.store import APPLICATION, SUFFIX
 
-SUFFIX = ".cache.sqlite3"
 _SQLITE = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _APPLICATION = slice(68, 72)

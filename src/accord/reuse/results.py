@@ -57,9 +57,9 @@ _races: ContextVar[bool] = ContextVar("accord_cache_races", default=False)
 
 @contextmanager
 def caching(mode: Mode) -> Generator[None]:
-    """Calls made in this block use the cache so, whatever their agents and the run say.
+    """Calls made in this block use the cache so, whatever their agents and the run say but ``off``.
 
-    ``on``, ``read`` and ``write`` also for replies that are drawn by chance; ``off`` is a veto.
+    ``on``, ``read`` and ``write`` also for replies that are drawn by chance.
     """
     token = _mode.set(checked(mode, "caching()"))
     try:
@@ -86,8 +86,12 @@ def checked(mode: Any, where: str) -> Mode:
 
 
 def mode_for(agent: Mode | None, run: Mode | None) -> Mode | None:
-    """What was asked for: of this call, else of its agent, else of the run; None for nothing."""
-    return _mode.get() or agent or run
+    """What was asked for: of this call, else of its agent, else of the run; None for nothing.
+
+    ``off`` is a veto, whoever says it.
+    """
+    given = _mode.get(), agent, run
+    return "off" if "off" in given else next(filter(None, given), None)
 
 
 def repeats(request: Request) -> bool:

@@ -15,14 +15,24 @@ FORGETS = 0.95
 """What a guess counts when another has been made."""
 
 
+EVEN = (1.0, 2.0)
+DRIFTS = 0.005
+"""How much nearer to even odds an occasion brings them at which nobody guesses."""
+
+
 @dataclass
 class Site:
     """The guesses made at one place, the recent ones counting more. Begins with even odds."""
 
-    right: float = 1.0
-    seen: float = 2.0
+    right: float = EVEN[0]
+    seen: float = EVEN[1]
     gained_s: float = 0.0
     lost_s: float = 0.0
+
+    @property
+    def record(self) -> tuple[float, ...]:
+        """All of it: ``Site(*record)`` goes on from there."""
+        return self.right, self.seen, self.gained_s, self.lost_s
 
     @property
     def odds(self) -> float:
@@ -36,6 +46,11 @@ class Site:
         if not gain_s:
             return True  # nothing is known yet
         return self.odds * gain_s > (1 - self.odds) * IN_VAIN * loss_s
+
+    def rest(self) -> None:
+        """An occasion has passed at which nobody guessed: what is known of it fades."""
+        self.right += (EVEN[0] - self.right) * DRIFTS
+        self.seen += (EVEN[1] - self.seen) * DRIFTS
 
     def score(self, *, right: bool, worked_s: float | None) -> None:
         """A guess was ``right`` or wrong; it was followed for ``worked_s``, or not at all."""

@@ -18,6 +18,8 @@ from shlex import quote
 from threading import Lock
 from typing import NamedTuple
 
+SUFFIX = ".cache.sqlite3"
+"""How a cache is named that is beside a log."""
 VERSION = 1
 APPLICATION = 0x41434352
 """Marks the file as ours: "ACCR"."""
@@ -293,7 +295,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
     if version not in (0, VERSION):
         raise StoreUnreadableError(
             f"{path} was written by another version of Accord (cache version {version}, this one "
-            f"has {VERSION}): {_clears(path)} makes a new one"
+            f"has {VERSION}): `accord cache clear --store {quote(str(path))}` makes a new one"
         )
     if path is not None:
         db.execute("PRAGMA journal_mode = WAL")
@@ -315,11 +317,13 @@ def _fault(path: Path | None, error: Exception) -> StoreError:
     if "locked" in said or "busy" in said:
         return StoreBusyError(f"{path} is in use by another process")
     if "not a database" in said or "malformed" in said or "no such table" in said:
-        return StoreUnreadableError(f"{path} is damaged ({said}): {_clears(path)} makes a new one")
+        return StoreUnreadableError(f"{path} is damaged ({said}): {_mends(path)}")
     if path is not None and path.is_dir():
         return StoreError(f"{path} is a folder: name a file")
     return StoreError(f"{path} cannot be used ({said}): free space, or fix access")
 
 
-def _clears(path: Path | None) -> str:
-    return f"`accord cache clear --store {quote(str(path))}`"
+def _mends(path: Path | None) -> str:
+    if path is None or not path.name.endswith(SUFFIX):
+        return "remove it, or name another file"
+    return f"`accord cache clear --store {quote(str(path))}` makes a new one"

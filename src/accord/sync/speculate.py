@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from accord.clock import NANOSECONDS
 from accord.errors import UsageError
+from accord.flow.call import preview_of
 from accord.flow.fork import Fork
 from accord.flow.hold import Hold
 from accord.flow.note import note
@@ -92,11 +93,12 @@ def _checked(function: Any, then: Any, guess: Any, accept: Any, waste_tokens: An
     if not name or has_effects is None:
         raise UsageError(f"speculate takes an agent or a step, not {function!r}; put @step on it")
     if has_effects:
-        raise UsageError(
-            f"{name!r} has effects (or tools with effects, or writes its answer), and what follows "
-            "would begin before them; mark it pure=True if it has none, and write the answer in "
-            "then"
+        why = (
+            "has tools with effects, or writes its answer: let what follows do that"
+            if hasattr(function, "tools")
+            else "is a step with effects: mark it pure=True if it has none"
         )
+        raise UsageError(f"{name!r} {why}; else what follows would begin before them")
     if not callable(then):
         raise UsageError(f"speculate: then is an async function of the result, not {then!r}")
     for what, given in (("guess", guess), ("accept", accept)):
@@ -160,10 +162,9 @@ class Speculation(Generic[T, R]):
         self._fork = Fork("speculate", 3)
         self._scope = self._fork.scope(AHEAD)
         self._execution = self._scope.execution
-        recorded = self._execution.log.fold(Guesses).by_branch.get(self._scope.path)
-        self._is_recorded = recorded is not None
-        """A guess is on record, and what was done on it."""
-        self._value: Value | None = None if recorded is None else recorded.value
+        self._recorded = self._execution.log.fold(Guesses).by_branch.get(self._scope.path)
+        """The guess on record, if there is one, and what was done on it."""
+        self._value: Value | None = None if self._recorded is None else self._recorded.value
         """The guess, as the log holds it: whoever gets it gets a copy."""
         self._began_ns = self._ended_ns = 0
         """When the branch ahead began on the guess, and was of no more use."""
@@ -192,12 +193,16 @@ class Speculation(Generic[T, R]):
         """Whether a guess is followed, or False if it is only scored; None if none is made."""
         replay = self._execution.replay
         is_over = self._fork.was_dropped(AHEAD) or replay.is_recorded_below(self._fork.place(AGAIN))
-        if self._is_recorded and not is_over:
-            return True  # what was done on it must not be done twice
+        if self._recorded is not None and not is_over:
+            return True if self._recorded.followed else None  # nothing must be done twice
         if is_over or not self._execution.speculates:
             return None
-        pays = self._execution.site(self._site).pays and self._waste_tokens > 0
-        return pays or (False if self._is_free else None)
+        site = self._execution.site(self._site)
+        if site.pays and self._waste_tokens > 0:
+            return True
+        if not self._is_free:
+            site.rest()
+        return False if self._is_free else None
 
     async def _at_once(self, hold: Hold | None) -> tuple[T, bool]:
         """What the call gave, and whether the guess was right and of use; its branch has ended."""
@@ -250,7 +255,7 @@ class Speculation(Generic[T, R]):
         try:
             await self._foretell(follows=follows)
             if self._value is not None and follows:
-                self._result = await self._then(self._execution.log.values.decode(self._value))
+                self._result = await self._following(self._execution.log.values.decode(self._value))
                 self._fork.check_complete(AHEAD)
         except asyncio.CancelledError:
             raise
@@ -265,15 +270,26 @@ class Speculation(Generic[T, R]):
         values = self._execution.log.values
         try:
             guessed = await self._guess(self._scope)
-            if not self._is_recorded and guessed is not NO_GUESS:
+            if self._recorded is None and guessed is not NO_GUESS:
                 self._value = values.encode(guessed, what)
         except Exception as error:  # noqa: BLE001  # of the user's own code
-            if not self._is_recorded:
+            if self._recorded is None:
                 warnings.warn(f"{what} failed ({error!r}): nothing is done ahead", stacklevel=2)
         self._began_ns = self._execution.log.now()
         if follows and self._value is not None:
-            noted = Guessed(site=self._site, value=self._value, by=self._by)
-            note(what, lambda _scope, _position: noted, self._scope)
+            self._note(self._value, followed=True)
+
+    def _note(self, value: Value, *, followed: bool, right: bool | None = None) -> None:
+        noted = Guessed(
+            site=self._site,
+            value=value,
+            preview=preview_of([self._execution.log.values.decode(value)], {}, b"[%b]" % value),
+            by=self._by,
+            followed=followed,
+            right=right,
+            record=self._execution.site(self._site).record,
+        )
+        note(f"the guess of {self._site!r}", lambda _scope, _position: noted, self._scope)
 
     async def _given(self) -> T:
         with self._failing():
@@ -296,7 +312,13 @@ class Speculation(Generic[T, R]):
         """What follows from what was really given."""
         self._fork.scope(AGAIN).frontier = self._fork.scope(STEP).take_causes()
         with self._meeting(AHEAD):
-            return await self._in_branch(AGAIN, lambda: self._then(given))
+            return await self._in_branch(AGAIN, lambda: self._following(given))
+
+    def _following(self, given: Any) -> Awaitable[R]:
+        following = self._then(given)
+        if not isawaitable(following):
+            raise UsageError(f"speculate: then is an async function, and {self._then!r} is none")
+        return following
 
     def _outcome(self) -> R:
         """What followed from the guess, which was right."""
@@ -339,6 +361,8 @@ class Speculation(Generic[T, R]):
     def _score(self, *, right: bool, follows: bool) -> None:
         if self._value is None or self._fork.has_met:
             return
+        if not follows:
+            self._note(self._value, followed=False, right=right)
         worked_s = max(0, self._ended_ns - self._began_ns) / NANOSECONDS if follows else None
         self._execution.site(self._site).score(right=right, worked_s=worked_s)
 
