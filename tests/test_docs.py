@@ -77,6 +77,15 @@ def test_the_team_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(module.team, "x", engine=engine, log="memory").output == "editor"
 
 
+def test_the_helpdesk_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(c for c in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "helpdesk" in c)
+    module = ModuleType("readme_helpdesk")
+    monkeypatch.setitem(sys.modules, "readme_helpdesk", module)
+    exec(compile(code, "README.md", "exec"), vars(module))
+    engine = ScriptedEngine(lambda r: '"tech"' if r.agent == "router" else r.agent)
+    assert run(module.helpdesk, "x", engine=engine, log="memory").output == "tech"
+
+
 def test_every_visibility_is_in_the_readme() -> None:
     from accord.agent.reading import VISIBILITIES
 

@@ -275,3 +275,70 @@ def test_a_run_that_was_killed_while_others_waited_for_a_reply_is_resumed(
     assert cli("tax", "r", "--json", code=0).json["closes"]
     cli("run", flow, "--text", "a", code=0)
     assert len(stub.requests) == 2, "and it is kept"
+
+
+AHEAD = """
+import asyncio
+from accord import Agent, speculate, step
+eager = Agent("eager", "Write.", seed=1, cache="on")
+
+@step(pure=True)
+async def route(question: str) -> str:
+    await asyncio.sleep(0.05)
+    return question.split()[0]
+
+@step(pure=True)
+async def work(desk: str) -> str:
+    await asyncio.sleep(0.05)
+    return desk
+
+def guess(question):
+    if "broken" in question:
+        raise OSError("no idea")
+    return "tech"
+
+async def flow(question: str) -> str:
+    return await speculate(route, question, then=work, guess=guess)
+
+async def asks(topic: str) -> str:
+    return await eager(topic)
+"""
+
+
+def test_guesses_are_told_in_the_tree_and_in_full(cli: Cli) -> None:
+    file = cli.flow(AHEAD)
+    for question, verdict in (("tech help", "right"), ("sales now", "wrong")):
+        run = f"r-{verdict}"
+        done = cli("run", f"{file}:flow", "--text", question, "--run", run, "--engine", "sim:8b")
+        assert "speculation: " in done.err
+        told = cli("show", run, code=0).out
+        assert f"on a {verdict} guess (tech): step work" in told
+        guessed = cli("show", run, "2", code=0).out
+        assert guessed.splitlines() == [
+            "guess of what route would give",
+            "--- by",
+            "guess",
+            "--- guess",
+            "tech",
+        ]
+        assert json.loads(cli("show", run, "2", "--json", code=0).out)["guess"] == "tech"
+        assert "guess route: tech" in cli("why", run, "3", code=0).out
+
+
+def test_a_warning_is_told_in_one_line(cli: Cli) -> None:
+    file = cli.flow(AHEAD)
+    done = cli("run", f"{file}:flow", "--text", "tech broken", "--engine", "sim:8b", code=0)
+    [warning] = [line for line in done.err.splitlines() if "warning" in line]
+    assert warning.startswith("accord: warning: the guess of 'route' failed")
+
+
+def test_off_on_the_command_line_is_a_veto_and_hits_are_told(cli: Cli, stub: StubServer) -> None:
+    cli.environment.update(OPENAI_BASE_URL=stub.url, OPENAI_API_KEY="none")
+    file = cli.flow(AHEAD)
+    for cache, asked in (([], 1), ([], 1), (["--cache", "off"], 2)):
+        cli("run", f"{file}:asks", "--text", "x", *cache, code=0)
+        assert len(stub.requests) == asked
+    done = cli("run", f"{file}:asks", "--text", "x", "--run", "again", code=0)
+    assert "eager finished: from the cache" in done.err
+    assert "also: accord show again" in done.err
+    assert "reused" in cli("show", "again", code=0).out

@@ -93,7 +93,7 @@ def test_an_empty_file_is_a_new_cache(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "result",
-    ['{"text": 7}', '{"text": "not of the schema"}', "[]", '{"text": "[1]", "tool_calls": 3}'],
+    ['{"text": 7}', "[]", '{"text": "[1]", "tool_calls": 3}'],
 )
 def test_an_entry_that_is_no_answer_of_this_agent_is_made_anew(result: str) -> None:
     """Whole as it is: somebody wrote it there, or the type has changed."""
@@ -105,6 +105,18 @@ def test_an_entry_that_is_no_answer_of_this_agent_is_made_anew(result: str) -> N
     shared.store.put(row._replace(body=b'{"result":%b}' % result.encode()))
     with pytest.warns(UserWarning, match="not what was kept there"):
         assert run(agent, "x", **options).output == [1]
+    assert run(agent, "x", **options).output == [1]
+    assert len(engine.requests) == 2
+
+
+def test_what_this_agent_cannot_use_is_made_anew_and_may_serve_others_yet() -> None:
+    """Another validator, say: nothing is wrong with it."""
+    engine, shared = ScriptedEngine("[1]"), ResultCache()
+    options: Any = {"engine": engine, "log": "memory", "cache_store": shared}
+    agent = Agent("a", output=list[int], seed=1)
+    run(agent, "x", **options)
+    [row] = shared.store.rows()
+    shared.store.put(row._replace(body=b'{"result":{"text": "not of the schema"}}'))
     assert run(agent, "x", **options).output == [1]
     assert len(engine.requests) == 2
 

@@ -209,7 +209,7 @@ def read(written: bytes, at: int) -> tuple[Any, int]:
             name, at = read(written, at)
             fields, at = read(written, at)
             assert name == "ToolCall"
-            return ToolCall(*fields), at
+            return ToolCall(**fields), at
         case _:
             end = written.index(b":", at)
             return read_sized(written, kind, int(written[at:end]), end + 1)
@@ -318,7 +318,15 @@ def made(by):
     def scaled(x): return by * x
     return scaled
 SCALED = made(5)
+def one(listed): return listed
+TABLE = {"one": one, "settings": [Settings(limit=7)], "nested": {"a": {1, 2}}}
+class Base:
+    def go(self): return self.base
+class Derived(Base):
+    base = 1
+LONG = re.compile('a' * 250 + 'b')
 def uses(x):
+    if x in TABLE: return TABLE[x](x), Derived().go(), LONG
     if x in ALLOWED and NAMES.match(str(x)): return Level.LOW, Scale(2).of(x)
     return SETTINGS.limit, RATE_OF(x), SHARE, plus(times(x)), SCALED(x)
 def answer(x):
@@ -364,6 +372,10 @@ def key_in(text: str, folder: Path) -> bytes | None:
         ("self.by * x", "self.by + x"),
         ("times = lambda x: x * 2", "times = lambda x: x * 3"),
         ("made(5)", "made(6)"),
+        ("return listed", "return 2 * listed"),
+        ("Settings(limit=7)", "Settings(limit=8)"),
+        ("return self.base", "return 2 * self.base"),
+        ("'a' * 250", "'b' * 250"),
     ],
 )
 def test_a_tool_whose_code_was_mended_or_what_it_uses_is_another(
@@ -391,3 +403,19 @@ def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
         for seed in ("1", "2", "3")
     }
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "held", ["collections.deque([1])", "types.SimpleNamespace(a=1)", "iter([1])", "Own()"]
+)
+def test_a_tool_that_uses_what_cannot_be_told_has_no_key(held: str, tmp_path: Path) -> None:
+    program = (
+        f"import collections, types\nclass Own: pass\nHELD = {held}\ndef answer(x): return HELD"
+    )
+    assert key_in(program, tmp_path) is None
+
+
+def test_structs_of_one_name_and_other_fields_are_not_alike() -> None:
+    one = msgspec.defstruct("A", [("a", int)])(1)
+    other = msgspec.defstruct("A", [("b", int)])(1)
+    assert tagged(one) != tagged(other)

@@ -22,6 +22,7 @@ from accord.log.store.memory import MemoryStore
 from accord.observe.guesses import Guesses
 from accord.reuse.site import Site
 from accord.runtime import Result
+from accord.sync.pipeline import Stage, pipeline
 from accord.sync.speculate import NO_GUESS
 from accord.testing.scripted import ScriptedEngine
 from tests.sync.replays import book, cut_anywhere, play, resume
@@ -569,6 +570,85 @@ def test_what_is_seen_of_it_follows_from_the_call():
     assert run_virtual(main()) == ("booked b", "b")
 
 
+def test_an_agent_remembers_the_call_that_was_foretold():
+    clerk = Agent("clerk", sees="diff", max_tokens=8)
+    engine = ScriptedEngine(lambda r: f"re {r.messages[-1].content}", decode_s=1)
+
+    async def then(_: str) -> str:
+        return await clerk("and now?")
+
+    async def flow(guess: str) -> str:
+        return await speculate(clerk, "q", then=then, guess=rule(guess))
+
+    for guess in ("re q", "wrong"):
+        for follows in (True, False):
+            result_of(flow, guess, engine=engine, speculate=follows)
+            said = [message.content for message in engine.requests[-1].messages]
+            assert said == ["q", "re q", "and now?"]
+
+
+def test_what_the_call_itself_writes_is_seen_by_what_follows():
+    @step(pure=True)
+    async def writes(question: str) -> str:
+        await asyncio.sleep(1)
+        board.write("plan", question)
+        return question
+
+    async def then(_: str) -> Any:
+        return board.read("plan")
+
+    async def flow() -> Any:
+        return await speculate(writes, "a", then=then, guess=rule("a"))
+
+    assert result_of(flow).output == "a"
+
+
+def test_an_effect_that_was_held_has_its_own_time():
+    payer = Agent("payer", tools=[tool(slowly_paid)], timeout_s=4, max_tokens=8)
+
+    def script(request: Request) -> Any:
+        if request.messages[-1].role != "tool":
+            return Reply(text="", tool_calls=(ToolCall("1", "slowly_paid", '{"what": "it"}'),))
+        return "paid"
+
+    async def flow() -> Any:
+        return await speculate(route, "a", then=payer, guess=rule("a"))
+
+    engine = ScriptedEngine(script, decode_s=1)
+    assert result_of(flow, engine=engine).output == "paid"
+
+
+async def slowly_paid(what: str) -> str:
+    """Pay."""
+    await asyncio.sleep(1)
+    return what
+
+
+@pytest.mark.parametrize("gives_up", ["timeout_s", "deadline_s", "timeout"])
+def test_what_gave_up_behind_others_is_done_again(gives_up: str):
+    """One place, which the call that was foretold holds for ten seconds."""
+    router = Agent("router", max_tokens=8)
+    options: Any = {} if gives_up == "timeout" else {gives_up: 5}
+    clerk = Agent("clerk", max_tokens=8, **options)
+    engine = ScriptedEngine(
+        lambda _: "ok",
+        decode_s=lambda r: 10.0 if r.agent == "router" else 1.0,
+        capabilities=Capabilities(model="m", concurrency=1),
+    )
+
+    async def then(desk: str) -> str:
+        try:
+            async with asyncio.timeout(5 if gives_up == "timeout" else None):
+                return await clerk(desk)
+        except TimeoutError:
+            return "fallback"
+
+    async def flow() -> str:
+        return await speculate(router, "?", then=then, guess=rule("ok"))
+
+    assert result_of(flow, engine=engine).output == "ok"
+
+
 # -- what it costs
 
 
@@ -826,6 +906,25 @@ def test_tools_with_effects_are_never_called_ahead():
     assert guesses_in(again) == []
 
 
+def test_an_agent_that_could_call_tools_ahead_is_read_while_it_writes():
+    """One without tools has none to call."""
+    writer = Agent("writer", speculate=True, max_tokens=8)
+    engine = ScriptedEngine("one. two. three.", decode_s=3, pieces=3)
+    heard: list[float] = []
+
+    async def reads(chunks: Any) -> str:
+        async for _ in chunks:
+            heard.append(asyncio.get_running_loop().time())  # noqa: PERF401  # when each came
+        return "read"
+
+    async def flow() -> Any:
+        return await pipeline(["a"], writer, Stage(reads, streams=True))
+
+    result_of(flow, engine=engine)
+    assert heard[0] < 2
+    assert len(heard) == 3
+
+
 # -- crashes
 
 
@@ -910,6 +1009,23 @@ def stopped() -> Flow:
     return flow
 
 
+def judged() -> Flow:
+    @step(pure=True)
+    async def judge(guess: str, given: str) -> bool:
+        await asyncio.sleep(0.05)
+        return guess.lower() == given
+
+    async def flow() -> Any:
+        out = [
+            await speculate(pick, "ab", then=booked, guess=rule(guess), accept=judge)
+            for guess in "AB"
+        ]
+        await sleep(1)
+        return out, await book("end")
+
+    return flow
+
+
 def sends() -> Flow:
     async def then(desk: str) -> Any:
         box = Mailbox(f"box {desk}")
@@ -974,6 +1090,7 @@ def timed_out() -> Flow:
         in_branches,
         failing,
         stopped,
+        judged,
         sends,
         out_of_budget,
         gives_up_waiting,

@@ -16,7 +16,7 @@ import msgspec
 
 from accord.agent import recall
 from accord.agent.context import Composer, Prompt, asked, summary_message
-from accord.agent.history import VIEW
+from accord.agent.history import VIEW, History
 from accord.agent.reading import Item, search_items
 from accord.agent.request import ask, wanted_by
 from accord.agent.rounds import Rounds
@@ -30,6 +30,7 @@ from accord.errors import (
     OutputError,
     ToolError,
 )
+from accord.flow.hold import Hold
 from accord.flow.note import note
 from accord.flow.scope import CallScope, Scope
 from accord.log.events import Looked
@@ -73,8 +74,8 @@ class AgentCall(Generic[T]):
     async def run(self) -> T:
         """The agent's answer."""
         agent = self._agent
-        if any(read.space == "mail" for read in agent.spec.reads):
-            await self._scope.certain()  # what it reads counts as taken
+        if self._scope.hold is not None and self._must_be_certain(self._scope.hold):
+            await self._scope.certain()
         self._engine = await self._scope.execution.schedulers.of(agent.engine).start()
         if agent.tools and not self._engine.tools:
             warnings.warn(
@@ -96,6 +97,14 @@ class AgentCall(Generic[T]):
                 return agent.reply_type.parse(reply.text)
             except InvalidReplyError as error:
                 self._send_back(reply, error)
+
+    def _must_be_certain(self, hold: Hold) -> bool:
+        """What it reads counts as taken; or it remembers what it says in the call foretold."""
+        agent, log = self._agent, self._scope.execution.log
+        if any(read.space == "mail" for read in agent.spec.reads):
+            return True
+        places = log.fold(History).places(agent.name)
+        return agent.spec.keeps_history and any(map(hold.depends_on, places))
 
     async def _remembered(self) -> list[Item]:
         """What the agent's memory holds that goes with what it is asked."""
@@ -194,7 +203,7 @@ class AgentCall(Generic[T]):
 
     async def _next_round(self) -> tuple[Reply, Answers]:
         """The next reply, and what the tools that it asks for answer."""
-        if not self._agent.speculate:
+        if not (self._agent.speculate and self._agent.tools):
             reply = await self._ask_for_round()
             return reply, await self._tools.make(reply.tool_calls) if reply.tool_calls else {}
         name = self._agent.name

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 
@@ -141,6 +141,7 @@ class _Asking:
         self._allowance: Allowance | None = None
         self._text: list[str] = []
         self._sent_at = 0
+        self._is_sent = False
         self._first_at: int | None = None
         scope.partial = self._partial
 
@@ -179,6 +180,10 @@ class _Asking:
             attempt += 1
             try:
                 return self._measured(await self._attempt(), asked_at)
+            except asyncio.CancelledError:
+                if self._scope.hold is not None and not self._is_sent:
+                    self._scope.hold.hurried()
+                raise
             except EngineError as error:
                 pause_s = self._pause_s(error, attempt)
                 if pause_s is not None or self._text or isinstance(error, TransientEngineError):
@@ -197,20 +202,22 @@ class _Asking:
         self._text, self._first_at = [], None
         audience = self._audience()
         engine = self._scheduler.engine
+        self._is_sent = False
         async with self._scheduler.place(self._asked()) as place:
-            self._sent_at = self._log.now()
+            self._sent_at, self._is_sent = self._log.now(), True
             await audience.begin()
             request = self._sent_as(place.ticket.priority)
             async with answering(engine, request) as replies:
                 try:
-                    async for piece in self._begun_in_time(replies):
-                        if isinstance(piece, Reply):
-                            usage = _usage(self._request, piece)
-                            place.settle(usage.prompt, usage.completion)
-                            return piece
-                        place.warm()
-                        self._take(piece)
-                        await audience.hear(piece.text)
+                    async with aclosing(self._begun_in_time(replies)) as pieces:
+                        async for piece in pieces:
+                            if isinstance(piece, Reply):
+                                usage = _usage(self._request, piece)
+                                place.settle(usage.prompt, usage.completion)
+                                return piece
+                            place.warm()
+                            self._take(piece)
+                            await audience.hear(piece.text)
                 finally:
                     if self._text and place.used is None:  # cut off: what had come is billed
                         usage = _usage(self._request, Reply(text="".join(self._text)))
@@ -284,6 +291,8 @@ class _Asking:
     def _audience(self) -> _Audience:
         """What an agent's own helpers write is not for who taps the code that called it."""
         agent = self._scope.outer
+        while agent is not None and not (isinstance(agent, CallScope) and agent.kind == "agent"):
+            agent = agent.outer
         caller = None if agent is None else agent.outer
         return _Audience(self._scope, self._request.agent, None if caller is None else caller.tap)
 

@@ -14,7 +14,7 @@ from accord.flow.call import Measured
 from accord.flow.scope import CallScope
 from accord.log.events import Saved, Spent
 from accord.reuse.key import request_key
-from accord.reuse.results import Entry, Mode, Wait, mode_for, repeats
+from accord.reuse.results import Entry, Mode, UnusableError, Wait, mode_for, repeats
 
 NOTHING_USED = Usage(prompt=0, completion=0)
 COMPLETE = ("stop", "tool_calls")
@@ -129,5 +129,5 @@ def _pack(usable: Callable[[Reply], bool], measured: Measured) -> bytes | None:
 def _unpack(usable: Callable[[Reply], bool], packed: bytes) -> Reply:
     reply = msgspec.json.decode(packed, type=Reply)
     if not usable(reply):
-        raise ValueError("a reply that its agent cannot use")
+        raise UnusableError("a reply that its agent cannot use")
     return msgspec.structs.replace(reply, usage=NOTHING_USED)

@@ -7,6 +7,7 @@ used, so that ``accord --help`` is quick.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -36,6 +37,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; gives the exit code."""
     open_standard_streams()
+    warnings.showwarning = _warn
     treat_sigterm_as_ctrl_c()
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -55,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except Exception as error:  # noqa: BLE001  # the last line of defence: no bare traceback
         return tell(error, debug=options.debug)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """What a user is told of a warning: where it was raised is not their program's."""
+    say(f"accord: warning: {message}")
 
 
 if __name__ == "__main__":

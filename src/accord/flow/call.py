@@ -31,7 +31,14 @@ from typing import Any, NamedTuple
 
 from accord.clock import NANOSECONDS
 from accord.engine.base import Timings, Usage
-from accord.errors import CallTimeoutError, ToolLostError, UnknownOutcomeError, UsageError
+from accord.errors import (
+    BudgetExceededError,
+    CallTimeoutError,
+    DeadlinePassedError,
+    ToolLostError,
+    UnknownOutcomeError,
+    UsageError,
+)
 from accord.flow.failure import ends_in, mark, rebuild_error, record_error
 from accord.flow.hold import OUTWARD
 from accord.flow.replay import describe
@@ -56,6 +63,8 @@ from accord.log.fold import Call
 
 PREVIEW_CHARACTERS = 48
 KEY_CHARACTERS = 16
+HURRIED = (CallTimeoutError, DeadlinePassedError, BudgetExceededError)
+"""Failures that code may not come to where it need not go after all others."""
 PATIENCE_S = 1.0
 """How much later than the first time a recorded cancellation may come again."""
 
@@ -172,7 +181,7 @@ async def _perform(
         if timeout_s is None:
             result = await body(inner)
         else:
-            result = await _within(timeout_s, body(inner), started)
+            result = await _within(timeout_s, body(inner), inner, started)
         if accept is not None:
             result = accept(result)
         done = True
@@ -180,6 +189,8 @@ async def _perform(
         end: CallEnded = _finished(inner, result, started)
     except BaseException as raised:
         error = suspension_in(raised)
+        if inner.hold is not None and isinstance(error, HURRIED):
+            inner.hold.hurried()
         if not log.failed:
             cut_off = done or isinstance(error, CallTimeoutError | ToolLostError)
             unknown = started.has_effects and cut_off
@@ -316,8 +327,10 @@ def _unfinished(
     )
 
 
-async def _within(timeout_s: float, work: Awaitable[Any], started: CallStarted) -> Any:
-    limit = asyncio.timeout(timeout_s)
+async def _within(
+    timeout_s: float, work: Awaitable[Any], inner: CallScope, started: CallStarted
+) -> Any:
+    limit = inner.limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
             return await work

@@ -2,8 +2,8 @@
 
 Nothing that others can see leaves it before that is certain: calls with effects, messages, waits
 for people and for messages are held until then. What cannot wait, such as a write to the board,
-stops the code with :class:`Premature`; it is run again once things are certain. So is code that did
-not wait, for it gave up in the hold: without it, it would not have.
+stops the code with :class:`Premature`; it is run again once things are certain. So is code that
+gave up waiting, in the hold or behind others: by itself, it might not have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from accord.log.events import CallKind
+from accord.log.fold import is_within
 
 OUTWARD: tuple[CallKind, ...] = ("handle", "send", "receive", "watch", "interrupt")
 """Calls that others can see, beside steps and tools with effects."""
@@ -21,9 +22,13 @@ class Premature(BaseException):  # no error: nothing may swallow it
 
 
 class Hold:
-    """Whether what code here depends on is certain; ``outer`` is the hold around it."""
+    """Whether what code here depends on is certain: the call at ``call``.
 
-    def __init__(self, outer: Hold | None = None) -> None:
+    ``outer`` is the hold around it.
+    """
+
+    def __init__(self, call: str, outer: Hold | None = None) -> None:
+        self._call = call
         self.is_stopped = False
         """The code came to what cannot wait, or gave up waiting: it has to be run again."""
         self.is_dropped = False
@@ -58,6 +63,17 @@ class Hold:
             self._outer.stop()
         self.is_stopped = self.is_stopped or not self._settled.is_set()
         return Premature()
+
+    def depends_on(self, path: str) -> bool:
+        """What is done at ``path`` is part of what the code here runs ahead of."""
+        if is_within(path, self._call):
+            return True
+        return self._outer is not None and self._outer.depends_on(path)
+
+    def hurried(self) -> None:
+        """The code gave up on something that may have had to wait for others, as it runs ahead."""
+        if not self.is_certain:
+            self.stop()
 
     def check(self) -> None:
         """Raises ``CancelledError`` where it was all for nothing."""

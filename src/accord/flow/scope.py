@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
+from accord.clock import NANOSECONDS
 from accord.errors import UsageError
 from accord.flow.failure import failures_in_flight
 from accord.log.fold import is_within
@@ -53,6 +54,7 @@ class Scope:
         "_loose",
         "_priority",
         "adopted",
+        "after",
         "agent",
         "askers",
         "began",
@@ -97,6 +99,8 @@ class Scope:
         """What the requests made here may use."""
         self.hold: Hold | None = None if outer is None else outer.hold
         """What runs here runs ahead of what it depends on."""
+        self.after = ""
+        """A branch beside this one that had ended when this began: what it did is known here."""
         self.execution = execution
         self.task = task
         self.tap: Tap | None = None
@@ -146,11 +150,14 @@ class Scope:
             self._put_off(self.execution.log.now() - began)
 
     def _put_off(self, held_ns: int) -> None:
-        """Deadlines of the code that was held do not count the time."""
+        """Deadlines and limits of the code that was held do not count the time."""
         each: Scope | None = self
         while held_ns and each is not None and each.hold is self.hold:
             if each.deadline_ns is not None:
                 each.deadline_ns += held_ns
+            limit = each.limit if isinstance(each, CallScope) else None
+            if limit is not None and (when := limit.when()) is not None and not limit.expired():
+                limit.reschedule(when + held_ns / NANOSECONDS)
             each = each.outer
 
     def be_seen(self) -> None:
@@ -193,7 +200,7 @@ class Scope:
 
     def knows(self, path: str, seq: int) -> bool:
         """Whether event ``seq`` at ``path`` came before what runs here, and not beside it."""
-        if is_within(path, self.path):
+        if is_within(path, self.path) or (self.after and is_within(path, self.after)):
             return True
         if self.began is not None and seq > self.execution.replay.began(*self.began):
             return False
@@ -235,7 +242,7 @@ class Scope:
 class CallScope(Scope):
     """The scope of a running call, and what its body has to say should it not end well."""
 
-    __slots__ = ("attempts", "kind", "partial", "start", "thread_running")
+    __slots__ = ("attempts", "kind", "limit", "partial", "start", "thread_running")
 
     def __init__(
         self,
@@ -250,6 +257,8 @@ class CallScope(Scope):
         self.start = start
         """The number of the event with which the call started."""
         self.kind: CallKind = kind
+        self.limit: asyncio.Timeout | None = None
+        """When the call will have taken too long."""
         self.attempts = attempts
         """Attempts that an earlier process made of this call."""
         self.partial: Callable[[], tuple[Usage | None, float | None, Rung]] | None = None

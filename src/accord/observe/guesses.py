@@ -24,9 +24,9 @@ from accord.log.events import (
 from accord.log.fold import is_within
 from accord.observe.places import above, above_all
 
-STEP, AHEAD, AGAIN = 0, 1, 2
-"""The branches of a speculation: the call itself, what follows from a guess of it, and what
-follows from what it really gave."""
+STEP, AHEAD, AGAIN, JUDGE = 0, 1, 2, 3
+"""The branches of a speculation: the call itself, what follows from a guess of it, what follows
+from what it really gave, and whether the guess is accepted."""
 
 
 WORK: tuple[CallKind, ...] = ("request", "step", "tool", "sleep", "search")

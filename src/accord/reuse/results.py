@@ -41,6 +41,10 @@ SKEW_S = 60.0
 """Clocks of machines differ by so much."""
 
 
+class UnusableError(ValueError):
+    """A result that another could use, and this one cannot: it is made anew."""
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A result, and what it cost to compute."""
 
@@ -253,9 +257,10 @@ class ResultCache:
     ) -> AsyncGenerator[Turn]:
         """Find what is kept under ``key``; else wait for who makes it, or be the one.
 
-        ``unpack`` gives the result in an entry, or raises ``ValueError`` if it is none. Should a
-        maker be cancelled, the next who waits makes the call; should it fail, all others do so at
-        once: what fails once a time would fail as often as they are.
+        ``unpack`` gives the result in an entry, or raises ``ValueError`` if it is none, and
+        :class:`UnusableError` if it is none for this one. Should a maker be cancelled, the next who
+        waits makes the call; should it fail, all others do so at once: what fails once a time would
+        fail as often as they are.
         """
         flights = self._flights.setdefault(asyncio.get_running_loop(), {})
         turn = Turn()
@@ -308,6 +313,8 @@ class ResultCache:
             return False
         try:
             turn.value = unpack(entry)
+        except UnusableError:
+            return False
         except ValueError:
             self.poisoned(key)
             return False

@@ -47,6 +47,6 @@ def _write(value: Any, pieces: list[bytes]) -> None:
         case msgspec.Struct():
             pieces.append(b"o")
             _write(type(value).__name__, pieces)
-            _write([getattr(value, name) for name in value.__struct_fields__], pieces)
+            _write({name: getattr(value, name) for name in value.__struct_fields__}, pieces)
         case _:
             raise TypeError(f"a {type(value).__name__} is no plain data")

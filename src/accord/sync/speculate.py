@@ -6,7 +6,8 @@ one costs what its work had cost up to then, which is bounded and accounted for.
 
 What runs ahead is held at whatever others can see (effects, messages, questions to people), until
 the guess has proved right; a write to the board, which cannot be held, stops it. If the guess
-proves wrong, it is cancelled, and what follows is run on what the call really gave.
+proves wrong, it is cancelled, and what follows is run on what the call really gave. What runs ahead
+must not hold a lock that the call needs.
 
 A site (the name of the call) at which guesses do not pay rests, and is scored all the same.
 """
@@ -30,9 +31,10 @@ from accord.flow.note import note
 from accord.flow.scope import Scope, enter, leave
 from accord.flow.stake import Stake
 from accord.flow.suspend import Suspended
-from accord.log.events import Guessed, Value
+from accord.log.events import Guessed, MailboxClosed, MailboxOpened, MessageTaken, Value, Written
+from accord.log.fold import is_within
 from accord.observe.earlier import Outputs
-from accord.observe.guesses import AGAIN, AHEAD, STEP, Guesses
+from accord.observe.guesses import AGAIN, AHEAD, JUDGE, STEP, Guesses
 from accord.observe.places import above
 from accord.sync.gather import Group
 
@@ -41,6 +43,8 @@ R = TypeVar("R")
 
 WASTE_TOKENS = 20_000
 """The most that wrong guesses at one site may cost in a run, unless it says otherwise."""
+SEEN = (Written, MessageTaken, MailboxOpened, MailboxClosed)
+"""What others see of a call, beside its result."""
 NO_GUESS: Any = object()
 """Nothing is known that could be a guess."""
 
@@ -159,13 +163,15 @@ class Speculation(Generic[T, R]):
         self._accept = accept
         self._waste_tokens = waste_tokens
         self._is_free = is_free
-        self._fork = Fork("speculate", 3)
+        self._fork = Fork("speculate", 4)
         self._scope = self._fork.scope(AHEAD)
         self._execution = self._scope.execution
         self._recorded = self._execution.log.fold(Guesses).by_branch.get(self._scope.path)
         """The guess on record, if there is one, and what was done on it."""
         self._value: Value | None = None if self._recorded is None else self._recorded.value
         """The guess, as the log holds it: whoever gets it gets a copy."""
+        self._first = max(self._scope.take_causes(), default=0)
+        """The event that all of this follows from."""
         self._began_ns = self._ended_ns = 0
         """When the branch ahead began on the guess, and was of no more use."""
         self._failure: BaseException | None = None
@@ -220,7 +226,7 @@ class Speculation(Generic[T, R]):
                 except BaseException as error:  # noqa: BLE001  # raised outside of the group
                     failure = error
                 self._ended_ns = self._ended_ns or self._execution.log.now()
-                if hold is not None and right and not hold.is_stopped:
+                if hold is not None and right and not (hold.is_stopped or self._wrote()):
                     self._commit(hold)
                 else:
                     right = right and hold is None
@@ -238,7 +244,7 @@ class Speculation(Generic[T, R]):
     def _hold_ahead(self) -> Hold:
         """The branch ahead is held, goes after others, and uses no more than may be wasted."""
         scope, execution = self._scope, self._execution
-        hold = scope.hold = Hold(scope.hold)
+        hold = scope.hold = Hold(self._fork.place(STEP), scope.hold)
         scope.budget = Stake(
             self._waste_tokens,
             self._site,
@@ -310,7 +316,8 @@ class Speculation(Generic[T, R]):
 
     async def _again(self, given: T) -> R:
         """What follows from what was really given."""
-        self._fork.scope(AGAIN).frontier = self._fork.scope(STEP).take_causes()
+        again, step = self._fork.scope(AGAIN), self._fork.scope(STEP)
+        again.frontier, again.after = step.take_causes(), step.path
         with self._meeting(AHEAD):
             return await self._in_branch(AGAIN, lambda: self._following(given))
 
@@ -340,6 +347,12 @@ class Speculation(Generic[T, R]):
             raise
         self._fork.join("fail_fast", dropped=(dropped,))
 
+    def _wrote(self) -> bool:
+        """The call did what others see, and what ran ahead may have looked before."""
+        log, step = self._execution.log, self._fork.place(STEP)
+        done = log.envelopes[self._first :]
+        return any(isinstance(e.event, SEEN) and is_within(e.scope, step) for e in done)
+
     async def _is_right(self, given: T) -> bool:
         if self._value is None:
             return False
@@ -348,13 +361,19 @@ class Speculation(Generic[T, R]):
         values = self._execution.log.values
         if self._accept is None:
             return bytes(self._value) == values.digest(given, "a result")
-        agreed = self._accept(values.decode(self._value), given)
-        return bool(await agreed if isawaitable(agreed) else agreed)
+        accept, guessed = self._accept, values.decode(self._value)
+
+        async def judge() -> bool:
+            agreed = accept(guessed, given)
+            return bool(await agreed if isawaitable(agreed) else agreed)
+
+        return await self._in_branch(JUDGE, judge)
 
     def _commit(self, hold: Hold) -> None:
         """The guess was right: what ran ahead is as good as any other code, from now on."""
         assert isinstance(self._scope.budget, Stake)
         self._scope.budget.close()
+        self._scope.after = self._fork.place(STEP)
         hold.release(self._fork.scope(STEP).take_causes())
         self._execution.schedulers.lift()
 
