@@ -17,7 +17,8 @@ from accord.clock import NANOSECONDS, VirtualClock, run_virtual
 from accord.engine.base import Reply, Request, ToolCall
 from accord.engine.sim.engine import SimEngine
 from accord.engine.sim.presets import profile_of
-from accord.observe.guesses import Guesses
+from accord.log.log import Log
+from accord.observe.guesses import Guess, Guesses
 from accord.sync.speculate import WASTE_TOKENS, speculate
 from accord.testing.scripted import ScriptedEngine
 from bench.harness import Row
@@ -68,6 +69,11 @@ def run() -> list[Row]:
         for percent in (*LEAST_SAVED, 0):
             rows += run_virtual(_saved(name, flow, percent))
     return [*rows, *asyncio.run(_effects())]
+
+
+def followed(log: Log) -> list[Guess]:
+    """The guesses of a run, but for those that were only scored."""
+    return [each for each in log.fold(Guesses).by_branch.values() if each.followed]
 
 
 class Decisions:
@@ -165,7 +171,7 @@ async def _took(flow: Flow, percent: int, *, speculate: bool) -> Took:
     for number in range(1, RUNS + 1):
         log = (await runtime.arun(flow, number)).log
         seconds += log.envelopes[-1].at / NANOSECONDS
-        found = list(log.fold(Guesses).by_branch.values())
+        found = followed(log)
         wasted.append(sum(each.tokens for each in found if each.right is False))
         guesses.append(found)
     return Took(
@@ -215,7 +221,7 @@ async def _effects() -> list[Row]:
     guesses = wrong = 0
     for number in range(CAMPAIGN):
         result = await runtime.arun(charged_once, number)
-        found = list(result.log.fold(Guesses).by_branch.values())
+        found = followed(result.log)
         guesses += len(found)
         wrong += sum(each.right is False for each in found)
         runtime.store.delete(result.run_id)
