@@ -19,7 +19,8 @@ from accord.engine.sim.engine import SimEngine
 from accord.engine.sim.presets import profile_of
 from accord.log.log import Log
 from accord.observe.guesses import Guess, Guesses
-from accord.sync.speculate import WASTE_TOKENS, speculate
+from accord.sync.speculate import speculate
+from accord.sync.speculation import WASTE_TOKENS
 from accord.testing.scripted import ScriptedEngine
 from bench.harness import Row
 

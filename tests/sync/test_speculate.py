@@ -23,7 +23,7 @@ from accord.observe.guesses import Guesses
 from accord.reuse.site import Site
 from accord.runtime import Result
 from accord.sync.pipeline import Stage, pipeline
-from accord.sync.speculate import NO_GUESS
+from accord.sync.speculation import NO_GUESS
 from accord.testing.scripted import ScriptedEngine
 from tests.sync.replays import book, cut_anywhere, play, resume
 

@@ -35,7 +35,8 @@ from accord.flow.note import note
 from accord.flow.scope import CallScope, Scope
 from accord.log.events import Looked
 from accord.schedule.budget import Spending
-from accord.sync.speculate import NO_GUESS, Speculation, of_before
+from accord.sync.speculate import of_before
+from accord.sync.speculation import NO_GUESS, Speculation
 from accord.tokens.count import estimate
 from accord.tokens.extract import shortened
 from accord.tokens.summary import pays
