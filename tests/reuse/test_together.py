@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from accord import Agent, Retry, Runtime, gather, run
-from accord.engine.base import Capabilities, Usage, identity_of
+from accord import Agent, Retry, Runtime, gather, run, speculate
+from accord.engine.base import Capabilities, Request, Usage, identity_of
 from accord.engine.client import ClientEngine
 from accord.engine.local import LocalEngine
 from accord.engine.openai import OpenAIEngine
@@ -249,3 +249,37 @@ def test_the_identity_of_an_engine_is_all_that_its_answers_depend_on(tmp_path: P
     before = identity_of(LocalEngine(weights))
     weights.write_bytes(b"GGUF another")
     assert identity_of(LocalEngine(weights)) != before
+
+
+def test_who_waits_for_what_runs_ahead_does_not_wait_for_all_others() -> None:
+    """It is as urgent as whoever waits for it."""
+    order: list[str] = []
+
+    def script(request: Request) -> str:
+        order.append(f"{request.agent} {request.messages[-1].content}")
+        return "ok"
+
+    router = Agent("router")
+    engine = ScriptedEngine(
+        script,
+        decode_s=lambda r: 10.0 if r.agent == "router" else 1.0,
+        capabilities=Capabilities(model="m", concurrency=2),
+    )
+
+    async def then(_: str) -> str:
+        return await writer("shared")
+
+    async def later(seconds: float, text: str) -> str:
+        await asyncio.sleep(seconds)
+        return await writer(text)
+
+    async def flow(waits: bool) -> list[Any]:
+        others = [later(0.2, f"other {number}") for number in range(4)]
+        others += [later(0.5, "shared")] if waits else []
+        guessed = speculate(router, "?", then=then, guess=lambda _: "ok")
+        return await gather([writer("first"), guessed, *others])
+
+    for waits, place in ((False, 6), (True, 2)):
+        order.clear()
+        result_of(flow, engine, waits, cache="on" if waits else "off")
+        assert order.index("writer shared") == place

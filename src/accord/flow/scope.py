@@ -138,7 +138,7 @@ class Scope:
             found = outer if own is None else own if not outer else max(own, outer)
         for asker in self.who_asks():
             urgency = asker._urgency(seen)  # noqa: SLF001
-            found = max(found, urgency) if urgency else found
+            found = max(found, urgency) if urgency or found == AFTER_OTHERS else found
         return found
 
     async def certain(self) -> None:
