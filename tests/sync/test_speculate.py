@@ -652,56 +652,44 @@ def test_what_gave_up_behind_others_is_done_again(gives_up: str):
 # -- what it costs
 
 
+async def write_at_length(desk: str) -> str:
+    """A thousand words, on an engine that is ``wordy``."""
+    for _ in range(10):
+        await Agent("worker", max_tokens=200)(desk)
+    return desk
+
+
+def wordy() -> ScriptedEngine:
+    return ScriptedEngine(lambda _: "word " * 100, decode_s=0.1)
+
+
 def test_wrong_guesses_stop_when_their_budget_is_spent():
-    engine = ScriptedEngine(lambda _: "word " * 100, decode_s=0.1)
-    worker = Agent("worker", max_tokens=200)
-
-    async def then(desk: str) -> str:
-        for _ in range(10):
-            await worker(desk)
-        return desk
-
     async def flow() -> list[str]:
         return [
-            await speculate(route, "a", then=then, guess=rule("b"), waste_tokens=1000)
+            await speculate(route, "a", then=write_at_length, guess=rule("b"), waste_tokens=1000)
             for _ in range(3)
         ]
 
-    told = result_of(flow, engine=engine).tax.reuse.speculated
+    told = result_of(flow, engine=wordy()).tax.reuse.speculated
     assert 0 < told.wasted <= 1000
 
 
 def test_the_budget_holds_for_guesses_side_by_side():
-    engine = ScriptedEngine(lambda _: "word " * 100, decode_s=0.1)
-    worker = Agent("worker", max_tokens=200)
-
-    async def then(desk: str) -> str:
-        for _ in range(10):
-            await worker(desk)
-        return desk
-
     async def flow() -> list[str]:
         return await gather(
-            speculate(route, "a", then=then, guess=rule("b"), waste_tokens=1000) for _ in range(20)
+            speculate(route, "a", then=write_at_length, guess=rule("b"), waste_tokens=1000)
+            for _ in range(20)
         )
 
-    told = result_of(flow, engine=engine).tax.reuse.speculated
+    told = result_of(flow, engine=wordy()).tax.reuse.speculated
     assert 0 < told.wasted <= 1000
 
 
 def test_a_right_guess_is_not_stopped_by_the_budget():
-    engine = ScriptedEngine(lambda _: "word " * 100, decode_s=0.1)
-    worker = Agent("worker", max_tokens=200)
-
-    async def then(desk: str) -> str:
-        for _ in range(10):
-            await worker(desk)
-        return desk
-
     async def flow() -> str:
-        return await speculate(route, "a", then=then, guess=rule("a"), waste_tokens=500)
+        return await speculate(route, "a", then=write_at_length, guess=rule("a"), waste_tokens=500)
 
-    assert result_of(flow, engine=engine).output == "a"
+    assert result_of(flow, engine=wordy()).output == "a"
 
 
 def test_a_site_at_which_guesses_do_not_pay_rests_and_begins_again_when_they_do():

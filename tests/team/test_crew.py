@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from accord import Agent, Runtime, tool
-from accord.agent.agent import AgentOptions
+from accord.agent.options import AgentOptions
 from accord.clock import VirtualClock, run_virtual
 from accord.engine.base import Capabilities, Reply, Request, ToolCall
 from accord.errors import DelegationError, UsageError

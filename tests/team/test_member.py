@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accord import Agent
-from accord.agent.agent import AgentOptions
+from accord.agent.options import AgentOptions
 from accord.team.member import SAME, SPELLED_OUT, derived
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
 from accord.agent.agent_call import AgentCall
-from accord.agent.context import RECALL, ContextSpec
+from accord.agent.context import ContextSpec
 from accord.agent.ending import Ending
-from accord.agent.reading import Visibility, declared
+from accord.agent.options import DEFAULTS, FIELDS, AgentOptions, check, spec_of
 from accord.agent.request import Terms
 from accord.agent.retry import Retry
 from accord.agent.schema import OutputType
@@ -31,54 +31,16 @@ from accord.flow.call import call
 from accord.flow.scope import CallScope
 from accord.flow.step import Step, step
 from accord.log.blobs import digest_of
-from accord.log.events import Reducer
-from accord.reuse.results import Mode, checked
+from accord.reuse.results import Mode
 from accord.sync.gather import gather
-from accord.tokens.summary import SUMMARY_TOKENS
 
 if TYPE_CHECKING:
     from accord.comm.memory import Memory
 
 T = TypeVar("T")
 
-DEFAULT_MAX_TOKENS = 1024
-
-
-class AgentOptions(TypedDict, total=False):
-    """What an :class:`Agent` takes beside its name, its instructions and its type of answer."""
-
-    tools: Sequence[Tool[..., Any]]
-    model: str | None
-    max_tokens: int
-    temperature: float | None
-    seed: int | None
-    stop: Sequence[str]
-    timeout_s: float | None
-    retry: Retry | None
-    repairs: int
-    tool_rounds: int
-    result_tokens: int
-    loop_limit: int
-    engine: Engine | None
-    coordination: bool
-    extra: Mapping[str, Any] | None
-    priority: int | None
-    deadline_s: float | None
-    budget: int | None
-    cheaper: str | None
-    shares: str | Iterable[str]
-    reads: str | Iterable[str] | Mapping[str, Visibility]
-    sees: Visibility | None
-    writes: str | Iterable[str] | Mapping[str, Reducer]
-    expected_calls: int | None
-    summary_tokens: int
-    summariser: Agent[str] | None
-    memory: Memory | None
-    memory_items: int
-    ending: Ending | None
-    guard: Callable[..., Any] | None
-    cache: Mode | None
-    speculate: bool
+_RETRY = Retry()
+"""One for all that name none: agents come by the thousand."""
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -194,20 +156,20 @@ class Agent(Generic[T]):
         output: Any = str,
         **options: Unpack[AgentOptions],
     ) -> None:
-        _check(name, options)
-        given: dict[str, Any] = {**_DEFAULTS, **options}
+        check(name, options)
+        given: dict[str, Any] = {**DEFAULTS, **options}
         given |= {each: tuple(given[each]) for each in ("tools", "stop")}
         given["tools"] = tuple(sorted(given["tools"], key=lambda tool: tool.name))
         given["retry"] = given["retry"] or _RETRY
         given["extra"] = dict(given["extra"] or {})
-        given["spec"] = _spec(f"agent {name!r}", options)
+        given["spec"] = spec_of(f"agent {name!r}", options)
         given["writes"] = destinations(options.get("writes", ()), f"agent {name!r}")
         put = object.__setattr__
         put(self, "name", name)
         put(self, "instructions", instructions)
         put(self, "output", output)
         put(self, "reply_type", OutputType(output))
-        for each in _FIELDS:
+        for each in FIELDS:
             put(self, each, given[each])
         if volatile := _volatile(instructions):
             warnings.warn(
@@ -343,60 +305,6 @@ class Agent(Generic[T]):
         )
 
 
-_DEFAULTS: dict[str, Any] = {
-    "tools": (),
-    "model": None,
-    "max_tokens": DEFAULT_MAX_TOKENS,
-    "temperature": None,
-    "seed": None,
-    "stop": (),
-    "timeout_s": None,
-    "retry": None,
-    "repairs": 2,
-    "tool_rounds": 8,
-    "result_tokens": 4000,
-    "loop_limit": 3,
-    "engine": None,
-    "coordination": False,
-    "extra": None,
-    "priority": None,
-    "deadline_s": None,
-    "budget": None,
-    "cheaper": None,
-    "summariser": None,
-    "memory": None,
-    "ending": None,
-    "guard": None,
-    "cache": None,
-    "speculate": False,
-}
-_FIELDS = (*_DEFAULTS, "spec", "writes")
-_SEEN = ("shares", "reads", "sees", "expected_calls", "summary_tokens", "summariser", "memory")
-_NOTHING_SEEN = ContextSpec()
-_RETRY = Retry()
-
-
-def _spec(who: str, options: AgentOptions) -> ContextSpec:
-    """What the agent sees."""
-    if options.keys().isdisjoint(_SEEN):
-        return _NOTHING_SEEN  # one for all: agents come by the thousand
-    reads, memory = options.get("reads", ()), options.get("memory")
-    sees = options.get("sees") or ("diff" if reads else "nothing")
-    declared("*", sees, who)
-    if memory is not None and not hasattr(memory, "search"):
-        raise UsageError(f"{who}: memory is an accord Memory, not {memory!r}")
-    return ContextSpec(
-        shares=declared(options.get("shares", ()), "full", who),
-        reads=declared(reads, sees, who),
-        sees=sees,
-        expected_calls=options.get("expected_calls"),
-        summary_tokens=options.get("summary_tokens", SUMMARY_TOKENS),
-        writes_summaries=options.get("summariser") is not None,
-        memory=memory.name if memory is not None else "",
-        memory_items=options.get("memory_items", 5),
-    )
-
-
 _CLOCK = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b\d{1,2}:\d\d:\d\d\b")
 
 
@@ -416,55 +324,3 @@ def _version(agent: Agent[Any]) -> str:
     except TypeError as error:
         msg = f"agent {agent.name!r}: extra must be plain data, as it goes into a JSON body"
         raise UsageError(f"{msg} ({error})") from error
-
-
-_POSITIVE = (
-    "max_tokens",
-    "budget",
-    "result_tokens",
-    "loop_limit",
-    "expected_calls",
-    "summary_tokens",
-    "memory_items",
-)
-_NOT_NEGATIVE = ("repairs", "tool_rounds")
-
-
-def _check(name: Any, options: AgentOptions) -> None:
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise UsageError(f"an agent needs a name of printable text, not {name!r}")
-    who = f"agent {name!r}"
-    given: dict[str, Any] = {**options}
-    unknown = given.keys() - AgentOptions.__annotations__.keys()
-    if unknown:
-        known = ", ".join(AgentOptions.__annotations__)
-        raise UsageError(f"{who}: there is no option {min(unknown)!r}; there are {known}")
-    for least, names in ((1, _POSITIVE), (0, _NOT_NEGATIVE)):
-        for each in names:
-            if given.get(each) is not None and given[each] < least:
-                raise UsageError(f"{who}: {each} must be at least {least}, not {given[each]!r}")
-    _check_terms(who, given)
-    tools: Sequence[Any] = options.get("tools", ())
-    for tool in tools:
-        if not isinstance(tool, Tool):
-            raise UsageError(f"{who}: {tool!r} is not a tool; put @tool on the function")
-    names_of_tools = sorted(tool.name for tool in tools)
-    if RECALL in names_of_tools:
-        raise UsageError(f"{who}: {RECALL} is the tool that opens handles; name yours otherwise")
-    if len(set(names_of_tools)) < len(names_of_tools):
-        raise UsageError(f"{who}: two tools of one name in {names_of_tools}")
-
-
-def _check_terms(who: str, given: Mapping[str, Any]) -> None:
-    if given.get("cache") is not None:
-        checked(given["cache"], who)
-    if type(given.get("speculate", False)) is not bool:
-        raise UsageError(f"{who}: speculate is True or False, not {given['speculate']!r}")
-    if not (given.get("priority") is None or type(given["priority"]) is int):
-        raise UsageError(f"{who}: priority is a whole number, not {given['priority']!r}")
-    if given.get("deadline_s") is not None and not 0 < given["deadline_s"] < 1e9:
-        raise UsageError(f"{who}: deadline_s is a time above 0, not {given['deadline_s']!r}")
-    if given.get("budget") is not None and type(given["budget"]) is not int:
-        raise UsageError(f"{who}: budget is a whole number of tokens, not {given['budget']!r}")
-    if given.get("cheaper") and not given.get("budget"):
-        raise UsageError(f"{who}: a cheaper model is for when a budget runs out: give a budget")

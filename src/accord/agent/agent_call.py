@@ -25,11 +25,7 @@ from accord.agent.tool_use import Answers, ToolUse
 from accord.agent.window import Room
 from accord.comm.post import Post
 from accord.engine.base import Capabilities, Message, Reply, Request, ToolCall
-from accord.errors import (
-    EngineError,
-    OutputError,
-    ToolError,
-)
+from accord.errors import EngineError, OutputError, ToolError
 from accord.flow.hold import Hold
 from accord.flow.note import note
 from accord.flow.scope import CallScope, Scope
@@ -220,11 +216,9 @@ class AgentCall(Generic[T]):
         """The calls of pure tools that the reply which is being written asks for, if any."""
         before = of_before(scope, self._agent.name)
         expected = before.tool_calls if isinstance(before, Reply) else ()
-        return (
-            _pairs(expected)
-            if expected and all(map(self._tools.is_harmless, expected))
-            else NO_GUESS
-        )
+        if expected and all(map(self._tools.is_harmless, expected)):
+            return _pairs(expected)
+        return NO_GUESS
 
     async def _make_all(self, asked: Reply | list[list[str]]) -> Answers:
         if isinstance(asked, Reply):

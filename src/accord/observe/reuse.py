@@ -9,6 +9,7 @@ import msgspec
 from accord.clock import NANOSECONDS
 from accord.log.events import CallFinished, Envelope, PrefetchEnded, PrefetchStarted
 from accord.log.fold import Call
+from accord.log.log import Log
 from accord.observe.guesses import Guesses
 
 
@@ -73,15 +74,13 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
     speculated: Speculated
 
 
-def reuse_of(envelopes: Sequence[Envelope], calls: Iterable[Call]) -> Reuse:
+def reuse_of(log: Log, calls: Iterable[Call]) -> Reuse:
     """All of it."""
-    guesses = Guesses()
-    for envelope in envelopes:
-        guesses.add(envelope)
+    guesses = log.fold(Guesses)
     made = [each for each in guesses.by_branch.values() if each.followed]
     return Reuse(
         cached=_cached(calls),
-        prefetched=_prefetched(envelopes),
+        prefetched=_prefetched(log.envelopes),
         speculated=Speculated(
             predicted=len(made),
             committed=sum(each.right is True for each in made),

@@ -144,7 +144,7 @@ def tax_of(log: Log, prices: Prices | None = None) -> Tax:
         agents=agents,
         edges=tuple(edges),
         waits=tuple(waits_of(log.envelopes, calls)),
-        reuse=reuse_of(log.envelopes, calls.by_start.values()),
+        reuse=reuse_of(log, calls.by_start.values()),
         critical_path=tuple(path),
         closes=_closes(calls, tokens, agents, spent_ns, makespan_ns),
     )

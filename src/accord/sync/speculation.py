@@ -11,7 +11,6 @@ import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from contextvars import Context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar, cast
 
@@ -110,18 +109,20 @@ class Speculation(Generic[T, R]):
         site = self._execution.site(self._site)
         if site.pays and self._waste_tokens > 0:
             return True
-        if not self._is_free:
-            site.rest()
-        return False if self._is_free else None
+        if self._is_free:
+            return False
+        site.rest()
+        return None
 
     async def _at_once(self, hold: Hold | None) -> tuple[T, bool]:
         """What the call gave, and whether the guess was right and of use; its branch has ended."""
-        with self._failing():
+        with self._failing(AHEAD):
             failure: BaseException | None = None
             given: Any = None
             right = False
+            context = self._fork.context(AHEAD)
             async with Group() as group:
-                ahead = group.start(self._run_ahead(follows=hold is not None), self._context)
+                ahead = group.start(self._run_ahead(follows=hold is not None), context)
                 try:
                     given = await self._in_branch(STEP, self._step)
                     right = await self._is_right(given)
@@ -140,10 +141,6 @@ class Speculation(Generic[T, R]):
             if failure is not None:
                 raise failure
             return given, right
-
-    @property
-    def _context(self) -> Context:
-        return self._fork.context(AHEAD)
 
     def _hold_ahead(self) -> Hold:
         """The branch ahead is held, goes after others, and uses no more than may be wasted."""
@@ -202,20 +199,23 @@ class Speculation(Generic[T, R]):
         note(f"the guess of {self._site!r}", lambda _scope, _position: noted, self._scope)
 
     async def _given(self) -> T:
-        with self._failing():
+        with self._failing(AHEAD):
             return await self._in_branch(STEP, self._step)
 
     @contextmanager
-    def _failing(self) -> Generator[None]:
-        """If the call fails, the branches meet here, but for what ran ahead of it."""
+    def _failing(self, dropped: int, *, is_known: bool = False) -> Generator[None]:
+        """Where the branches meet if one fails, but for ``dropped``, unless one waits for a person.
+
+        What ended the run or the code around it leaves open whether the guess was right, but if
+        that ``is_known``.
+        """
         try:
             yield
         except Suspended as error:
             raise self._fork.suspended([error]) from None
         except BaseException as error:
-            # What ended the run or the code around it leaves open whether the guess was right.
-            dropped = (AHEAD,) if isinstance(error, Exception) else ()
-            self._fork.join("fail_fast", dropped=dropped)
+            is_settled = is_known or isinstance(error, Exception)
+            self._fork.join("fail_fast", dropped=(dropped,) if is_settled else ())
             raise
 
     async def _again(self, given: T) -> R:
@@ -241,14 +241,9 @@ class Speculation(Generic[T, R]):
 
     @contextmanager
     def _meeting(self, dropped: int) -> Generator[None]:
-        """Where the branches meet, but for one, unless one waits for a person."""
-        try:
+        """Where the branches meet, but for one, now that it is known if the guess was right."""
+        with self._failing(dropped, is_known=True):
             yield
-        except Suspended as error:
-            raise self._fork.suspended([error]) from None
-        except BaseException:
-            self._fork.join("fail_fast", dropped=(dropped,))
-            raise
         self._fork.join("fail_fast", dropped=(dropped,))
 
     def _wrote(self) -> bool:

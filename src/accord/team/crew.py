@@ -19,7 +19,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal, TypeVar, Unpack, cast, get_args
 
-from accord.agent.agent import Agent, AgentOptions
+from accord.agent.agent import Agent
+from accord.agent.options import AgentOptions
 from accord.agent.reading import Visibility
 from accord.comm.blackboard import Blackboard
 from accord.errors import DelegationError, UsageError

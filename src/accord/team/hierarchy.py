@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from accord.agent.agent import Agent, AgentOptions
+from accord.agent.agent import Agent
+from accord.agent.options import AgentOptions
 from accord.comm.blackboard import Blackboard
 from accord.errors import UsageError
 from accord.sync.gather import gather

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from accord.agent.agent import Agent, AgentOptions
+from accord.agent.agent import Agent
+from accord.agent.options import AgentOptions
 from accord.errors import UsageError
 from accord.team.member import Member
 from accord.team.plan import (
